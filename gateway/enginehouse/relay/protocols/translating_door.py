@@ -12,7 +12,8 @@ import msgspec
 from enginehouse.domain.errors import PluginFailed, RequestError, UpstreamError, status_of
 from enginehouse.fleet.verdicts import blamed_request
 from enginehouse.interfaces.protocols import Envelope, Protocol, Translation
-from enginehouse.relay.answers.changing_door import ChangingDoor
+from enginehouse.relay.answers.held_answer import HeldAnswer
+from enginehouse.relay.answers.passing_door import PassingDoor
 from enginehouse.relay.door import Door, OpenExchange
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.events.sse import end_behind, read_events
@@ -23,6 +24,8 @@ from enginehouse.relay.protocols.turns import TranslationTurns
 _log = logging.getLogger(__name__)
 
 _JSON: Final = b"application/json"
+_LARGEST: Final = 64 << 20
+"""Bytes of a whole answer, which is translated at once."""
 _REPLACED: Final = (b"content-type:", b"content-length:", b"content-encoding:", b"x-enginehouse-protocol:")
 _MOST_QUOTED: Final = 500
 """Characters of an engine's error that is not JSON."""
@@ -33,26 +36,32 @@ _MOST_WAITING: Final = 65536
 _object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class TranslatingDoor(ChangingDoor):
-    """Passes an engine's answer on as ``translation`` makes it.
+class TranslatingDoor(PassingDoor):
+    """Passes an engine's answer on as ``translation`` makes it: a stream as it comes, any other when it is whole.
 
     Without ``translation``, the request was refused: all that comes is an error. ``exchange`` brings the answer of a
     live request: it is cancelled with an event that cannot be translated, of which nothing follows, and paused while
     there is a lot to translate. That is translated in turns with other streams. Whatever a protocol raises, its client
     gets an answer.
 
+    ``_held``: what has come of an answer that is not a stream, unless ``_dropped`` says why it is not held.
     ``_waiting``: events that wait for a turn, from ``_place`` on. ``_joined``: it waits for one. ``_ends``: the last
     piece is among them. ``_holds``: the engine is paused because of them.
     """
 
     __slots__ = (
         "_client_is_slow",
+        "_dropped",
         "_ends",
+        "_held",
         "_holds",
         "_joined",
+        "_lines",
         "_place",
         "_problem",
         "_protocol",
+        "_status",
+        "_streams",
         "_then",
         "_turns",
         "_waiting",
@@ -61,7 +70,12 @@ class TranslatingDoor(ChangingDoor):
     )
 
     def __init__(self, door: Door, protocol: Protocol, memory: EngineMemory, turns: TranslationTurns) -> None:
-        super().__init__(door, memory)
+        super().__init__(door)
+        self._status = 0
+        self._lines = b""
+        self._streams = False
+        self._held = HeldAnswer(memory, "answer", _LARGEST)
+        self._dropped = ""
         self._protocol = protocol
         self._turns = turns
         self._problem: RequestError | None = None
@@ -73,7 +87,8 @@ class TranslatingDoor(ChangingDoor):
         self.exchange: OpenExchange | None = None
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
-        super().start(status, lines, length)
+        self._status = status
+        self._streams = status < 300 and b"content-type: text/event-stream" in lines.lower()
         own = b"x-enginehouse-protocol: %s\r\n" % self._protocol.name.encode()
         self._lines = lines_without(lines, _REPLACED) + own
         if self._streams and self.translation is not None:
@@ -81,15 +96,16 @@ class TranslatingDoor(ChangingDoor):
 
     def write(self, chunk: bytes) -> None:
         if not self._streams:
-            super().write(chunk)
+            self._hold(chunk)
         elif self._waiting or len(chunk) > _AT_ONCE:
             self._wait(chunk)
         else:
             self._translate(chunk)
 
     def finish(self, chunk: bytes) -> None:
-        if not self._streams or self.translation is None:
-            super().finish(chunk)
+        if not self._streams:
+            self._hold(chunk)
+            self._deliver(bytes(self._held.body))
         elif self._waiting or len(chunk) > _AT_ONCE:
             self._ends = True
             self._wait(chunk)
@@ -107,10 +123,15 @@ class TranslatingDoor(ChangingDoor):
         else:
             super().settle(then)
 
+    def abort(self) -> None:
+        self.release()
+        self._door.abort()
+
     def release(self) -> None:
+        """The client is gone: hold nothing of the answer any more."""
         self._then = None
         self._forget()
-        super().release()
+        self._held.drop()
 
     # --- turns
 
@@ -205,9 +226,17 @@ class TranslatingDoor(ChangingDoor):
                 self._door.write(last)
             self.exchange.cancel(problem)
 
-    def _whole(self, body: bytes) -> None:
+    def _hold(self, chunk: bytes) -> None:
+        if not self._dropped and (why := self._held.add(chunk)):
+            self._dropped = why
+            self._held.drop()
+
+    def _deliver(self, body: bytes) -> None:
+        """Send what becomes of a whole answer, which is empty if it was dropped."""
         status, translated = self._translated(body)
-        self._deliver(status, self._typed(_JSON), translated)
+        self._held.drop()
+        self._door.start(status, self._typed(_JSON), len(translated))
+        self._door.finish(translated)
 
     def _typed(self, content_type: bytes) -> bytes:
         return b"%scontent-type: %s\r\n" % (self._lines, content_type)
