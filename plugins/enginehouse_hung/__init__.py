@@ -1,9 +1,10 @@
-"""Engines that pass their health check and serve nobody are given up.
+"""Engines that hang are given up: frozen ones, and those that pass their health check and serve nobody.
 
 ::
 
     service     looks at live requests, and asks silent engines for one token
     silences    tells a silence that is too long from a usual one
+    frozen      tells a launched engine that answers no health check because it hangs from one that computes
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds engines that hang by their live requests, and has the gateway give them up."""
+"""Finds engines that hang, and has the gateway give them up."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from enginehouse import EnginehouseError, Service
 from enginehouse.runtime import BackgroundTasks
 from enginehouse.services import GatewayRequest, Measured, MetricInfo, ServiceGateway
+from enginehouse_hung.frozen import FrozenEngines
 from enginehouse_hung.silences import SeenRequest, Silences
 
 _log = logging.getLogger(__name__)
@@ -19,9 +20,9 @@ HUNG = MetricInfo("counter", "enginehouse_hung_engines", "Engines that were give
 
 
 class Hung(Service):
-    """Gives up engines that pass their health check while none of their requests gets anything.
+    """Gives up engines that pass their health check while none of their requests gets anything, and frozen ones.
 
-    Before, an engine is asked for one token. An engine whose driver cannot ask for one is left alone.
+    Of the former, one is asked for one token before. An engine whose driver cannot ask for one is left alone.
     """
 
     table = "checks"
@@ -39,6 +40,7 @@ class Hung(Service):
 
     def start(self, gateway: ServiceGateway) -> None:
         gateway.every(_LOOK_EVERY_S, self._look)
+        gateway.every(_LOOK_EVERY_S, FrozenEngines(gateway, self._give_up).look)
 
     def stop(self) -> None:
         self._tasks.cancel()
@@ -76,14 +78,17 @@ class Hung(Service):
                 why = (
                     f"It hangs: for {silent:.0f} s none of its requests got anything, and it did not serve a small one"
                 )
-                _log.warning("Backend '%s' is given up. %s", backend, why)
-                self._given_up[backend] += 1
-                await self._gateway.backends.give_up(backend, why)
+                await self._give_up(backend, why)
             silences.forgive(now)
         except EnginehouseError as error:  # it is gone
             _log.debug("Backend '%s' could not be asked: %s", backend, error)
         finally:
             self._asked.discard(backend)
+
+    async def _give_up(self, backend: str, why: str) -> None:
+        _log.warning("Backend '%s' is given up. %s", backend, why)
+        self._given_up[backend] += 1
+        await self._gateway.backends.give_up(backend, why)
 
 
 def _seen(requests: list[GatewayRequest]) -> Iterator[SeenRequest]:

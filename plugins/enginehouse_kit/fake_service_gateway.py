@@ -60,8 +60,8 @@ class FakeServiceGateway:
       ``submitted``: paths and bodies, which get ``answer``. ``asking``: who asks for pages. ``senders``: for whom what
       was submitted.
     - ``reports`` and ``statuses``: of engines and backends. ``joined``, ``drained``: the backends that are so now.
-      ``refused``: why some cannot join. ``serving``: whether engines serve. ``given_up``: why some were. ``clients``:
-      of engines, by backend.
+      ``refused``: why some cannot join. ``serving``: whether engines serve. ``late``: their late probes.
+      ``processor_s``: their processor times. ``given_up``: why some were. ``clients``: of engines, by backend.
     - ``candidates``: the replicas of models. ``wanted``, ``loaded``: what was wanted of models. ``loads_with``,
       ``keeps_with``: what makes their servers, and what keeps the caches of launched engines.
     - ``routes``: the added pages. ``calls``: what is called regularly. ``notes``: the events that observers got.
@@ -90,6 +90,8 @@ class FakeServiceGateway:
         self.refused: dict[str, str] = {}
         self.drained: set[str] = set()
         self.serving: dict[str, bool] = {}
+        self.late: dict[str, int] = {}
+        self.processor_s: dict[str, float] = {}
         self.given_up: dict[str, str] = {}
         self.clients: dict[str, EngineClient] = {}
         self.candidates: dict[str, Sequence[Candidate]] = {}
@@ -229,6 +231,12 @@ class _Backends:
 
     async def serves(self, name: str, model: str, within: float) -> bool | None:
         return self._fake.serving.get(name)
+
+    def late_probes(self, name: str) -> int:
+        return self._fake.late.get(name, 0)
+
+    async def processor_seconds(self, name: str) -> float | None:
+        return self._fake.processor_s.get(name)
 
     async def give_up(self, name: str, why: str) -> None:
         self._fake.given_up[name] = why

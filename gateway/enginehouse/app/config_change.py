@@ -61,7 +61,7 @@ class CurrentConfig:
         self.on_change: Callable[[], None] = lambda: None
         self.puller = build_puller(lambda: self.context)
         self.services = Services(
-            GatewayParts(path, engines, self.puller, self.joined, self.sizes, self.rejoin, address, folder)
+            GatewayParts(path, engines, prober, self.puller, self.joined, self.sizes, self.rejoin, address, folder)
         )
 
     @property

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 
 from enginehouse.config.schema import BackendSettings
 from enginehouse.domain.errors import NotFound
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.engines.engine import Engine, EngineListener
 from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.probing.hang_watch import HangWatch
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.relay.moves.drains import Drains
@@ -81,22 +79,15 @@ class EngineReports(EngineListener):
             self.context.fleet.set_state(engine.replica, engine.shown, wake_s, problem, cache_kept=cache_kept)
 
     def probe(self, engine: Engine, *, is_healthy: bool = False) -> None:
-        """Probe a ready engine by the current configuration, and end it if it hangs.
+        """Probe a ready engine by the current configuration.
 
         ``is_healthy``: it has just been found healthy. A server elsewhere is probed, whatever it has loaded.
         """
-        managed, run, checks = engine.managed, engine.run, self.context.config.checks
-        if managed.server is not None or run is None:
+        managed, checks = engine.managed, self.context.config.checks
+        if managed.server is not None or engine.run is None:
             return
         client = Client(self.context.upstreams[managed.backend], checks.timeout)
-        in_flight = partial(self.queue.in_flight, engine.replica)
-        watch = HangWatch(checks, run.process.processor_seconds, in_flight, partial(self._end_hung, engine))
-        path = managed.model.health_path
-        self._prober.add(managed.backend, managed.driver, client, path, is_healthy=is_healthy, hang_watch=watch)
-
-    async def _end_hung(self, engine: Engine, why: str) -> None:
-        self.context.fleet.mark_hung(engine.managed.backend, why)
-        await engine.end_hung(why)
+        self._prober.add(managed.backend, managed.driver, client, managed.model.health_path, is_healthy=is_healthy)
 
     def stop_probing(self, engine: Engine) -> None:
         """Stop the probes of a backend that is being removed. Its requests in flight continue."""

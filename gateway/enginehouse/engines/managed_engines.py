@@ -16,6 +16,7 @@ from enginehouse.domain.gpu import GpuStatus
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.domain.ticket import Ticket
 from enginehouse.engines.cache_folders import CacheFolders, MakeKeeper
+from enginehouse.engines.engine import Engine
 from enginehouse.engines.host import Host
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_rules import HostChange, HostMemory, host_memory
@@ -233,15 +234,19 @@ class ManagedEngines:
 
     async def end_hung(self, backend: str, why: str) -> bool:
         """Kill the engine of ``backend``, which hangs. Returns whether the gateway has launched it."""
-        found = [
-            host.engines[replica]
-            for host in self._hosts.values()
-            for replica in host.of_backend(backend)
-            if not host.engines[replica].elsewhere
-        ]
-        for engine in found:
+        engine = self._launched_at(backend)
+        if engine is not None:
             await engine.end_hung(why)
-        return bool(found)
+        return engine is not None
+
+    async def processor_seconds(self, backend: str) -> float | None:
+        """The processor time that the engine of ``backend`` has taken; ``None`` if unknown, or if none runs here."""
+        engine = self._launched_at(backend)
+        return None if engine is None or engine.run is None else await engine.run.process.processor_seconds()
+
+    def _launched_at(self, backend: str) -> Engine | None:
+        found = (host.engines[replica] for host in self._hosts.values() for replica in host.of_backend(backend))
+        return next((engine for engine in found if not engine.elsewhere), None)
 
     async def _wait_for(self, unloads: Iterable[Coroutine[Any, Any, None]]) -> None:
         stopped = asyncio.gather(*unloads)

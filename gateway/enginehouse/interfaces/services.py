@@ -189,6 +189,15 @@ class GatewayBackends(Protocol):
         ``None`` if its driver cannot tell, or the gateway has no connection to spare. Raises ``NotFound``.
         """
 
+    def late_probes(self, name: str) -> int:
+        """How many of its last health checks, in a row, had no answer in time."""
+
+    async def processor_seconds(self, name: str) -> float | None:
+        """The processor time that its engine has taken so far.
+
+        ``None`` for an engine that the gateway has not launched, and where the launcher cannot tell.
+        """
+
     async def give_up(self, name: str, why: str) -> None:
         """Treat its engine as one that hangs; ``why``: for people.
 

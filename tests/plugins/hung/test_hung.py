@@ -100,7 +100,7 @@ class SlowEngines(FakeServiceGateway):
         self.backends.serves = serves  # type: ignore[method-assign]
 
     async def look(self) -> None:
-        [(_, look)] = self.calls
+        (_, look), _ = self.calls
         made: Awaitable[None] | None = look()
         assert made is None
         for _ in range(5):

@@ -31,6 +31,7 @@ from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.domain.usage import UsageRow
 from enginehouse.engines.managed_engines import ManagedEngines
+from enginehouse.engines.probing.prober import Prober
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.cache_keepers import CacheKeeper, LaunchedBackend
 from enginehouse.interfaces.discoverers import FoundBackend
@@ -55,6 +56,7 @@ class GatewayParts(NamedTuple):
 
     path: RequestPath
     engines: ManagedEngines
+    prober: Prober
     puller: StatusPuller
     joined: JoinedBackends
     sizes: ModelSizes
@@ -338,6 +340,12 @@ class _BackendAccess:
             return None
         except (RequestError, TimeoutError):
             return False
+
+    def late_probes(self, name: str) -> int:
+        return self._parts.prober.late_probes(name)
+
+    async def processor_seconds(self, name: str) -> float | None:
+        return await self._parts.engines.processor_seconds(name)
 
     async def give_up(self, name: str, why: str) -> None:
         fleet = self._relay.context.fleet

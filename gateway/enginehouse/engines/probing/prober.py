@@ -13,7 +13,6 @@ from enginehouse.aio.timeouts import run_within
 from enginehouse.config.schema import CheckSettings
 from enginehouse.domain.errors import Overloaded
 from enginehouse.domain.replica import Health
-from enginehouse.engines.probing.hang_watch import HangWatch
 from enginehouse.engines.probing.health_check import HealthCheck, Late
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
@@ -50,14 +49,13 @@ class Prober:
         on_models: Callable[[Sequence[ServedModel]], None] | None = None,
         *,
         is_healthy: bool = False,
-        hang_watch: HangWatch | None = None,
     ) -> None:
         """Probe the backend ``name``, at once for the first time. Replaces an earlier backend of this name.
 
         ``is_healthy``: it has just been found healthy, so only its models are asked for at once.
 
         ``on_concurrency`` gets the number of requests that the engine says it serves at once, whenever it is asked.
-        ``on_models`` gets the models that it lists, before the fleet does. ``hang_watch`` follows late probes.
+        ``on_models`` gets the models that it lists, before the fleet does.
         """
         self.remove(name)
         self._loops[name] = _ProbeLoop(
@@ -70,7 +68,6 @@ class Prober:
             self._random,
             on_concurrency,
             on_models,
-            hang_watch,
             is_healthy,
         )
 
@@ -82,6 +79,11 @@ class Prober:
         """Stop probing the backend. The fleet gets no more results of it."""
         if (loop := self._loops.pop(name, None)) is not None:
             loop.stop()
+
+    def late_probes(self, name: str) -> int:
+        """How many of the backend's last probes, in a row, had no answer in time; 0 if it is not probed."""
+        loop = self._loops.get(name)
+        return 0 if loop is None else loop.late_probes
 
     async def first_round(self, silence: float | None = None) -> None:
         """Wait until every present backend has been probed once, or was removed.
@@ -105,7 +107,7 @@ class Prober:
 
 @dataclass(eq=False)
 class _ProbeLoop:
-    """The probes of one backend. ``probed`` is set after the first one."""
+    """The probes of one backend. ``probed`` is set after the first one. ``late_probes``: the last ones in a row."""
 
     name: str
     driver: DriverSupport
@@ -116,11 +118,11 @@ class _ProbeLoop:
     random: Callable[[], float]
     on_concurrency: Callable[[int | None], None] | None
     on_models: Callable[[Sequence[ServedModel]], None] | None
-    hang_watch: HangWatch | None
     is_healthy: InitVar[bool]
 
     def __post_init__(self, is_healthy: bool) -> None:
         self.probed = asyncio.Event()
+        self.late_probes = 0
         self._discovery_in = 0
         self._discovery_problem = ""
         self._tasks = BackgroundTasks()
@@ -152,14 +154,11 @@ class _ProbeLoop:
         except Overloaded:  # no verdict on the engine
             return self.fleet.health(self.name) is Health.HEALTHY
         late = isinstance(why, Late)
-        if self.hang_watch is not None and not late:
-            self.hang_watch.answered()
+        self.late_probes = self.late_probes + 1 if late else 0
         if why is None:
             why = await self._test()
         if why is not None:
             self.fleet.probe_failed(self.name, str(why), late=late)  # a text of its own kind cannot be sent as JSON
-            if self.hang_watch is not None and late:
-                await self.hang_watch.late(asyncio.get_running_loop().time())
             return False
         await self._discover(at_once=self.fleet.health(self.name) is not Health.HEALTHY)
         self.fleet.probe_succeeded(self.name)  # after the models: whoever sees a healthy backend knows them
