@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -13,20 +15,80 @@ import msgspec
 from enginehouse import ConfigError
 from enginehouse_kit.output import print_json
 from enginehouse_sim.simulator.core.options import (
-    FORMAT_OPTION,
     JSON_OPTION,
-    LIMIT_OPTION,
     POSITIVE,
     Finite,
     core_options,
     duration_option,
     progress,
-    reports_errors,
 )
 from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.serve.command import serve
 from enginehouse_sim.simulator.steps.profile import latency_files, load_profile, profile_text
 
+if TYPE_CHECKING:
+    from enginehouse_sim.simulator.replay.gateway_replay import Setting
+    from enginehouse_sim.simulator.replay.variants import TraceFile
+
+
+def trace_options(*, required: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add TRACE and its options to a command, which gets them as ``trace``: a ``TraceFile``, or ``None`` without it."""
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        @click.argument("trace", type=click.Path(path_type=Path), required=required)
+        @click.option("--limit", type=POSITIVE, help="Read only this number of requests of the trace.")
+        @click.option(
+            "--format",
+            type=click.Choice(["azure", "bailian", "mooncake", "plain"]),
+            help="Format of the trace; by default, its fields decide.",
+        )
+        @wraps(command)
+        def with_trace(trace: Path | None, limit: int | None, format: str | None, **flags: Any) -> None:
+            from enginehouse_sim.simulator.replay.variants import TraceFile
+
+            command(trace=None if trace is None else TraceFile(path=trace, limit=limit, format=format), **flags)
+
+        return with_trace
+
+    return add
+
+
+def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of a virtual gateway and its engines to a command.
+
+    The command gets them as ``setting``, with the values to try as ``choices``.
+    """
+
+    @core_options
+    @click.option("--slo", help="Objectives: ttft=2s,tpot=50ms,latency=1m.")
+    @click.option("--config", type=click.Path(path_type=Path), help="The gateway's file.")
+    @click.option("--set", "changes", multiple=True, metavar="KEY=A,B", help="Values of a key of the file to try.")
+    @duration_option("--load-time", default="5s", help="Time in which an engine loads a model.")
+    @click.option("--model", default="", help="Model of requests without one in the trace; by default the first.")
+    @wraps(command)
+    def with_gateway(
+        core: CoreSettings, slo: str | None, config: Path | None, changes: Sequence[str], **flags: Any
+    ) -> None:
+        from enginehouse_sim.simulator.replay.figures.report import Slo
+        from enginehouse_sim.simulator.replay.gateway_replay import Setting
+        from enginehouse_sim.simulator.replay.variants import choice_of
+        from enginehouse_sim.virtual import VirtualSettings
+
+        setting = Setting(
+            gateway=VirtualSettings(file=config, seed=core.seed),
+            core=core,
+            load_time=flags.pop("load_time"),
+            model=flags.pop("model"),
+            slo=Slo.parse(slo) if slo else None,
+        )
+        command(setting=setting, choices=[choice_of(change) for change in changes], **flags)
+
+    return with_gateway
+
+
+JOBS_OPTION = click.option(
+    "--jobs", type=POSITIVE, help="Replays at once; default: one for each core.", show_default=False
+)
 _model = click.option("--model", default="", help="Model to ask for.")
 _api_key = click.option("--api-key", default="", help="Key of the engine's API.", envvar="ENGINEHOUSE_API_KEY")
 
@@ -45,7 +107,6 @@ _api_key = click.option("--api-key", default="", help="Key of the engine's API."
 @click.option("--dry-run", is_flag=True, help="Only say what it would do.")
 @click.option("--force", is_flag=True, help="Write the profile even if the fit is unusable.")
 @JSON_OPTION
-@reports_errors
 def calibrate(
     url: str | None,
     model: str,
@@ -93,7 +154,7 @@ def calibrate(
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("trace", type=click.Path(path_type=Path))
+@trace_options(required=True)
 @core_options
 @click.option("--gateway", "url", default="", help="Address of the engine, or of a gateway in front of it.")
 @_model
@@ -104,21 +165,16 @@ def calibrate(
     type=click.Path(path_type=Path),
     help="Keep what the engine did in this file; if there is one, compare with it and ask no engine.",
 )
-@LIMIT_OPTION
-@FORMAT_OPTION
 @click.option("--save", is_flag=True, help="Write the errors into the profile, where enginehouse plan reads them.")
 @JSON_OPTION
-@reports_errors
 def validate(
-    trace: Path,
+    trace: TraceFile,
     core: CoreSettings,
     url: str,
     model: str,
     api_key: str,
     runs: int,
     measured: Path | None,
-    limit: int | None,
-    format_name: str | None,
     save: bool,
     as_json: bool,
 ) -> None:
@@ -140,7 +196,6 @@ def validate(
     )
     from enginehouse_sim.simulator.core.build import build_core, outside_costs
     from enginehouse_sim.simulator.replay.simulate import Replay
-    from enginehouse_sim.simulator.replay.variants import TraceFile
     from enginehouse_sim.simulator.steps.profile import load_profile, write_profile
 
     if not core.profile:
@@ -148,7 +203,7 @@ def validate(
     if save and not core.profile.endswith(".toml"):
         raise ConfigError("cannot write into a bundled profile", key="--save", remedy="give the path of a .toml file")
     profile = load_profile(core.profile)
-    requests = list(TraceFile(path=trace, limit=limit, format=format_name).open())
+    requests = list(trace.open())
     predicted = Replay(requests, build_core(core, makes_text=False), None, outside_costs(core)).run()
     if measured is not None and measured.exists():
         found_runs = read_runs(measured, len(requests))
@@ -181,21 +236,10 @@ sim.add_command(calibrate)
 sim.add_command(validate)
 
 
-_trace = click.argument("trace", type=click.Path(path_type=Path))
-
-
 @sim.command(context_settings={"show_default": True})
-@_trace
-@core_options
-@LIMIT_OPTION
-@FORMAT_OPTION
-@JSON_OPTION
-@click.option("--slo", help="Objectives: ttft=2s,tpot=50ms,latency=1m.")
-@click.option("--config", type=click.Path(path_type=Path), help="Replay through the gateway of this file.")
-@click.option("--set", "changes", multiple=True, metavar="KEY=A,B", help="Compare values of a key of the file.")
+@trace_options(required=True)
+@gateway_options
 @click.option("--instances", type=POSITIVE, help="Number of engines for each model.")
-@duration_option("--load-time", default="5s", help="Time in which an engine loads a model.")
-@click.option("--model", default="", help="Model of requests without one in the trace; by default the first.")
 @click.option(
     "--fault",
     "faults",
@@ -203,22 +247,16 @@ _trace = click.argument("trace", type=click.Path(path_type=Path))
     metavar="FAULT",
     help="ENGINE:KIND@TIME[+DURATION], with KIND kill, stall, refuse or slow=F: gpu-1:kill@30s+10s.",
 )
-@click.option("--jobs", type=POSITIVE, help="Replays at once; default: one for each core.", show_default=False)
-@reports_errors
+@JOBS_OPTION
+@JSON_OPTION
 def replay(
-    trace: Path,
-    core: CoreSettings,
-    limit: int | None,
-    format_name: str | None,
-    as_json: bool,
-    slo: str | None,
-    config: Path | None,
-    changes: Sequence[str],
+    trace: TraceFile,
+    setting: Setting,
+    choices: Sequence[tuple[str, Sequence[str]]],
     instances: int | None,
-    load_time: float,
-    model: str,
     faults: Sequence[str],
     jobs: int | None,
+    as_json: bool,
 ) -> None:
     """Run the requests of TRACE on a virtual clock.
 
@@ -235,32 +273,19 @@ def replay(
     """
     from enginehouse_sim.simulator.replay.faults import PlannedFault
     from enginehouse_sim.simulator.replay.figures.printing import print_figures
-    from enginehouse_sim.simulator.replay.figures.report import Report, Slo
-    from enginehouse_sim.simulator.replay.gateway_replay import Setting
-    from enginehouse_sim.simulator.replay.variants import (
-        TraceFile,
-        choice_of,
-        replayed_alone,
-        run_variants,
-        variants_of,
-    )
-    from enginehouse_sim.virtual import VirtualSettings
+    from enginehouse_sim.simulator.replay.figures.report import Report
+    from enginehouse_sim.simulator.replay.variants import replayed_alone, run_variants, variants_of
 
-    file = TraceFile(path=trace, limit=limit, format=format_name)
-    objectives = Slo.parse(slo) if slo else None
-    is_alone = config is None and instances is None and not changes and not faults
     figures: Sequence[Report]
+    is_alone = setting.gateway.file is None and instances is None and not choices and not faults
     with progress("trace") as on_progress:
         if is_alone:
-            figures = [replayed_alone(file, core, objectives, on_progress)]
+            figures = [replayed_alone(trace, setting.core, setting.slo, on_progress)]
         else:
-            gateway = VirtualSettings(file=config, instances=instances, seed=core.seed)
+            gateway = msgspec.structs.replace(setting.gateway, instances=instances)
             planned = tuple(PlannedFault.parse(fault) for fault in faults)
-            setting = Setting(
-                gateway=gateway, core=core, load_time=load_time, model=model, slo=objectives, faults=planned
-            )
-            variants = variants_of(file, setting, [choice_of(change) for change in changes])
-            figures = run_variants(variants, on_progress, jobs)
+            changed = msgspec.structs.replace(setting, gateway=gateway, faults=planned)
+            figures = run_variants(variants_of(trace, changed, choices), on_progress, jobs)
     if as_json:
         print_json(msgspec.json.encode(figures[0] if is_alone else {"variants": figures}))
     else:
@@ -268,23 +293,18 @@ def replay(
 
 
 @sim.command(context_settings={"show_default": True})
-@_trace
+@trace_options(required=True)
 @core_options
-@LIMIT_OPTION
-@FORMAT_OPTION
 @JSON_OPTION
-@reports_errors
-def steps(trace: Path, core: CoreSettings, limit: int | None, format_name: str | None, as_json: bool) -> None:
+def steps(trace: TraceFile, core: CoreSettings, as_json: bool) -> None:
     """Print the scheduler's plan for each step of TRACE.
 
     With --json the whole plan, one object in each line."""
     from enginehouse_sim.simulator.core.build import build_core, outside_costs
     from enginehouse_sim.simulator.domain.steps import fields_of
     from enginehouse_sim.simulator.replay.simulate import Replay
-    from enginehouse_sim.simulator.replay.variants import TraceFile
 
-    requests = TraceFile(path=trace, limit=limit, format=format_name).open()
-    replay = Replay(requests, build_core(core), outside=outside_costs(core))
+    replay = Replay(trace.open(), build_core(core), outside=outside_costs(core))
     encoder = msgspec.json.Encoder(order="sorted", enc_hook=fields_of)
     for planned in replay.steps():
         if as_json:
@@ -299,7 +319,6 @@ def steps(trace: Path, core: CoreSettings, limit: int | None, format_name: str |
 @click.option("--ttft", type=click.Path(path_type=Path), required=True, help="The file for times to first token.")
 @click.option("--tpot", type=click.Path(path_type=Path), required=True, help="The file for times per output token.")
 @click.option("--kv-tokens", type=POSITIVE, default=262144, help="Tokens in the KV cache.")
-@reports_errors
 def profile(name: str, ttft: Path, tpot: Path, kv_tokens: int) -> None:
     """Write a speed PROFILE for [rescheduling].
 
@@ -324,7 +343,6 @@ def profile(name: str, ttft: Path, tpot: Path, kv_tokens: int) -> None:
 @click.option("--prefix-sharing", type=Finite(0, 1), default=0.0, help="Share of each prompt that others have too.")
 @click.option("--models", default="", metavar="A,B", help="Models, each equally likely.")
 @click.option("--seed", type=int, default=0, help="Equal seeds make equal traces.")
-@reports_errors
 def trace(requests: int, rate: float, lengths: str, prefix_sharing: float, models: str, seed: int) -> None:
     """Print a made-up trace, as JSON lines.
 
@@ -357,7 +375,6 @@ def trace(requests: int, rate: float, lengths: str, prefix_sharing: float, model
     default=0.8,
     help="Share of the GPU's bandwidth that is reached.",
 )
-@reports_errors
 def roofline(gpu: str, model: str, flops_share: float, bandwidth_share: float) -> None:
     """Print a speed profile from the data sheet of a GPU.
 

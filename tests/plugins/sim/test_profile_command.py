@@ -45,4 +45,4 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     result = CliRunner().invoke(sim, ["profile", "polynomial", "--ttft", str(tmp_path), "--tpot", str(tmp_path / "t")])
 
     assert result.exit_code == 1
-    assert str(tmp_path) in result.output
+    assert str(tmp_path) in str(result.exception)

@@ -63,7 +63,7 @@ def test_a_replay_is_compared_with_the_engine(tmp_path: Path) -> None:
     again = CliRunner().invoke(sim, asked)
     assert json.loads(again.stdout) == json.loads(result.stdout), "the file has what the engine did"
     other = CliRunner().invoke(sim, [*asked, "--limit", "9"])
-    assert "has no runs of this trace" in other.output
+    assert "has no runs of this trace" in str(other.exception)
     found = json.loads(result.stdout)
     assert sent == ["/v1/completions"] * 20, "two runs"
     assert (found["requests"], found["runs"], found["failed"]) == (10, 2, 0)
@@ -96,11 +96,11 @@ def test_a_replay_is_compared_with_the_engine(tmp_path: Path) -> None:
 def test_bad_input_is_refused_with_a_reason(arguments: list[str], problem: str) -> None:
     result = CliRunner().invoke(sim, arguments)
     assert result.exit_code == 1
-    assert problem in result.output
+    assert problem in str(result.exception)
 
 
 def test_an_unknown_model_is_refused_with_those_there_are(tmp_path: Path) -> None:
     with SimEngine("m") as engine:
         result = CliRunner().invoke(sim, ["calibrate", engine.url, "--model", "n", "-o", str(tmp_path / "x.toml")])
     assert result.exit_code == 1
-    assert "has no model 'n'; it has m" in result.output
+    assert "has no model 'n'; it has m" in str(result.exception)

@@ -120,7 +120,7 @@ def test_bad_input_is_refused_with_a_remedy(arguments: list[str], problem: str, 
     given = [argument.replace("{trace}", trace) for argument in arguments]
     result = CliRunner().invoke(plan, [*given, "--profile", profile])
     assert result.exit_code == 1
-    assert problem in result.output
+    assert problem in str(result.exception)
 
 
 def test_a_fleet_that_answers_nothing_has_no_price_of_tokens(profile: str, tmp_path: Path) -> None:
@@ -137,4 +137,4 @@ def test_a_fleet_that_answers_nothing_has_no_price_of_tokens(profile: str, tmp_p
 def test_a_plan_needs_the_speed_of_the_engines(trace: str) -> None:
     result = CliRunner().invoke(plan, [trace, "--slo", "ttft=1s"])
     assert result.exit_code == 1
-    assert "--profile" in result.output
+    assert "--profile" in str(result.exception)

@@ -41,4 +41,4 @@ def test_it_is_served_by_the_command_line_too() -> None:
 def test_a_profile_that_is_not_there_is_named() -> None:
     ended = CliRunner().invoke(serve, ["--profile", "h100"])
     assert ended.exit_code == 1
-    assert "There is no profile 'h100'" in ended.output
+    assert "There is no profile 'h100'" in str(ended.exception)

@@ -12,7 +12,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from enginehouse import ConfigError, EnginehouseError, parse_duration
+from enginehouse import ConfigError, parse_duration
 from enginehouse_sim.options import CORE_FLAGS, DURATION, CoreFlag
 from enginehouse_sim.simulator.domain.constants import CoreSettings, OffloadSettings, SchedulerConstants
 from enginehouse_sim.simulator.steps.profile import load_profile, profile_names
@@ -58,14 +58,7 @@ def _seconds(ctx: click.Context, param: click.Parameter, text: str) -> float:
 duration_option = partial(click.option, callback=_seconds, metavar="DURATION")
 """An option that converts ``"50ms"`` to seconds."""
 
-FORMAT_OPTION = click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(["azure", "bailian", "mooncake", "plain"]),
-    help="Format of the trace; by default, its fields decide.",
-)
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-LIMIT_OPTION = click.option("--limit", type=POSITIVE, help="Read only this number of requests of the trace.")
 
 
 def _core_option(flag: CoreFlag) -> Callable[..., Callable[..., Any]]:
@@ -118,24 +111,8 @@ def _measured_limits(ctx: click.Context, profile: str) -> dict[str, Any]:
 
     if not profile or not is_given("profile"):
         return {}
-    try:
-        limits = msgspec.structs.asdict(load_profile(profile).limits)
-    except ConfigError as error:
-        raise click.ClickException(str(error)) from None
+    limits = msgspec.structs.asdict(load_profile(profile).limits)
     return {name: limit for name, limit in limits.items() if limit is not None and not is_given(name)}
-
-
-def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Print an ``EnginehouseError`` of the command as click prints errors."""
-
-    @wraps(command)
-    def run(*arguments: Any, **flags: Any) -> None:
-        try:
-            command(*arguments, **flags)
-        except EnginehouseError as error:
-            raise click.ClickException(str(error)) from error
-
-    return run
 
 
 def with_flags(core: CoreSettings, flags: Sequence[str]) -> CoreSettings:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from enginehouse_sim.simulator.core.options import Finite, core_options, duration_option, reports_errors
+from enginehouse_sim.simulator.core.options import Finite, core_options, duration_option
 from enginehouse_sim.simulator.server.simulation import KvEventsConfig
 
 _PORT = click.IntRange(0, 65535)
@@ -48,7 +48,6 @@ def _kv_events(ctx: click.Context, param: click.Parameter, text: str | None) -> 
 @click.option("--llumlet-port", type=_PORT, help="Port for migration commands over gRPC; 0 picks one.")
 @click.option("--kv-bandwidth", type=Finite(min=1), default=64e9, help="Bytes per second between engines.")
 @click.option("--kv-events-config", "kv_events", callback=_kv_events, metavar="JSON", help="Publish KV events.")
-@reports_errors
 def serve(**flags: Any) -> None:
     """Serve simulated models over the OpenAI API.
 
