@@ -53,7 +53,6 @@ class SimDriver(SupportsHandOver, OpenAICompatibleDriver, SupportsLaunch, Suppor
         return (await engine.request("POST", "/wake_up")).status == 200
 
     async def concurrency(self, engine: EngineClient) -> int | None:
-        """``max_num_seqs`` in ``/server_info``, which has vLLM's form."""
         response = await engine.request("GET", "/server_info")
         return read_json(response, _ServerInfo).vllm_config.scheduler_config.max_num_seqs
 

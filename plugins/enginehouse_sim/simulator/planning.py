@@ -226,7 +226,6 @@ def _margin(question: CapacityQuestion, profile: Profile) -> tuple[float, str]:
 
 
 def _variants(question: CapacityQuestion, fleet: Fleet, margin: float) -> list[Variant]:
-    """One replay for each seed, then one with longer steps."""
     gateway = msgspec.structs.replace(
         question.setting.gateway,
         instances=fleet.instances,

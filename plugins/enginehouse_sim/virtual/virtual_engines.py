@@ -68,7 +68,6 @@ class VirtualProcess(EngineProcess):
         self._exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def exit(self, status: int) -> None:
-        """Note that the engine has ended by itself."""
         if not self._exited.done():
             self._exited.set_result(status)
 

@@ -85,7 +85,6 @@ class VirtualGateway:
 
     @property
     def config(self) -> Config:
-        """The configuration in force."""
         return self._gateway.config
 
     @property
@@ -105,7 +104,6 @@ class VirtualGateway:
 
     @property
     def models(self) -> Sequence[str]:
-        """The models that are served."""
         return list(self._gateway.fleet.snapshot.models)
 
     @property
@@ -115,7 +113,6 @@ class VirtualGateway:
 
     @property
     def counts(self) -> VirtualCounts:
-        """The counts so far."""
         counters, services = self._context.counters, self._gateway.current.services
         return VirtualCounts(
             retried=sum(counters.retries.values()),
@@ -133,7 +130,6 @@ class VirtualGateway:
 
     @property
     def waiting(self) -> int:
-        """The requests that wait in queues."""
         return len(self._gateway.engines.waiting()) + len(self._context.waiting_room)
 
     async def open(self) -> None:
@@ -158,7 +154,6 @@ class VirtualGateway:
         exchange.begin(body, caller)
 
     async def close(self) -> None:
-        """Stop as ``serve`` does."""
         await self._gateway.stop()
         self._folder.cleanup()
 

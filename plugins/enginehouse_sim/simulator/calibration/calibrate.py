@@ -174,7 +174,6 @@ def print_calibration(found: Calibration) -> None:
 
 
 def _of_cache(cache: PrefixCache) -> str:
-    """What is known of the engine's prefix cache."""
     times = (
         f"a prompt whose beginning it had just read took {cache.measured_ms:.1f} ms; the profile has "
         f"{cache.rest_ms:.1f} ms for the rest of it and {cache.whole_ms:.1f} ms for all of it"

@@ -34,7 +34,6 @@ class StepWork(msgspec.Struct, frozen=True, kw_only=True):
         return [self.passes * count for count in (*counts, float(self.prompt_tokens > 0), self.waiting)]
 
     def milliseconds(self, costs: PassCosts) -> float:
-        """How long all passes take with these costs."""
         sequences = self.decodes + self.first_tokens
         return self.passes * pass_ms(
             costs, self.prompt_tokens, self.decodes, self.pairs, self.kv_tokens, sequences, self.waiting
@@ -57,7 +56,6 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     uncached: Sequence[StepWork] = ()
 
     def predicted(self, costs: PassCosts, request_ms: float) -> float:
-        """The time in milliseconds that the costs give."""
         return self.requests * request_ms + sum(work.milliseconds(costs) for work in self.work)
 
 
@@ -174,7 +172,6 @@ def _fit(observations: Sequence[Observation], crossing: int) -> Fitted:
 
 
 def _points(observations: Iterable[Observation]) -> dict[str, list[Observation]]:
-    """The repeats of each point."""
     points: dict[str, list[Observation]] = {}
     for each in observations:
         points.setdefault(each.point, []).append(each)
@@ -188,7 +185,6 @@ def _plausible(repeats: Sequence[Observation]) -> list[Observation]:
 
 
 def _mean(repeats: Sequence[Observation], crossing: int) -> tuple[list[float], float]:
-    """The row of a point, and its milliseconds."""
     rows = [
         [*map(sum, zip(*(work.counts(crossing) for work in each.work), strict=True)), each.requests] for each in repeats
     ]

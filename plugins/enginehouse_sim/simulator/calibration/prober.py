@@ -65,7 +65,6 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tokens(self) -> int:
-        """The tokens to compute, in and out, at least."""
         if not self.streams:
             return self.context + 1 + bool(self.cached) * ((KNOWN - 1) * (self.context - self.cached) + KNOWN)
         return self.streams * (self.context + 2 * WINDOW) + INJECTED * (self.beside + 1)
@@ -314,7 +313,6 @@ class _RunningStreams:
         return _Window(sum(times) / number, sum(tokens) / number, sum(contexts) / number)
 
     async def leave(self) -> None:
-        """Close all connections, and wait until they are closed."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -107,7 +107,6 @@ class EngineCore:
             step.ends_at += late
 
     def step(self) -> CoreStep:
-        """Make one whole step."""
         self.begin_step()
         return self.end_step()
 
@@ -118,7 +117,6 @@ class EngineCore:
         return max(0.0, self._launched[0].ends_at - self.now)
 
     def end_step(self) -> CoreStep:
-        """Process the result of the step that ends next."""
         ended = self._launched.popleft()
         ended.seconds, self.now = ended.ends_at - self.now, ended.ends_at
         if self._transfer_worker is not None:
@@ -176,7 +174,6 @@ class EngineCore:
             self.end_step()
 
     def shutdown(self) -> None:
-        """Abort all requests."""
         self.scheduler.shutdown()
 
     def _launch(self) -> None:

@@ -25,7 +25,6 @@ class SlotsOneWay:
 
     @contextmanager
     def occupy(self, num_tokens: int) -> Iterator[None]:
-        """Count a migration of ``num_tokens`` while the block runs."""
         self.requests += 1
         self.tokens += num_tokens
         try:
@@ -44,7 +43,6 @@ class MigrationSlots:
         self._capacity = capacity
 
     def figures(self) -> dict[str, Any]:
-        """The figures under the names of Llumnix's instance status."""
         figures: dict[str, Any] = {}
         for name, direction in (("in", self.incoming), ("out", self.outgoing)):
             left = max(0, self._capacity - direction.tokens)

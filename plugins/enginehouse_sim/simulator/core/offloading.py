@@ -52,7 +52,6 @@ class BlockForecast:
         return project([*figures, *(self._figures(request, ()) for request in joining)], self._params)
 
     def remaining_tokens(self, request: RequestState) -> int:
-        """The most tokens that a request can still generate."""
         most = min(request.num_prompt_tokens + request.max_tokens, self._state.constants.max_model_len)
         return max(1, most - request.num_tokens)
 

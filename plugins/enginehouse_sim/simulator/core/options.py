@@ -62,7 +62,6 @@ JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 def _core_option(flag: CoreFlag) -> Callable[..., Callable[..., Any]]:
-    """The option of a flag."""
     name, field = flag.name.replace("_", "-"), flag.field or flag.name
     text = f"{flag.help[0].upper()}{flag.help[1:]}."
     if flag.type is DURATION:
@@ -134,7 +133,6 @@ def with_flags(core: CoreSettings, flags: Sequence[str]) -> CoreSettings:
 
 
 def _given(constants: SchedulerConstants) -> dict[str, Any]:
-    """The limits that have an option."""
     options = {parameter.name for parameter in _core_of_flags.params}
     return {name: getattr(constants, name) for name in constants.__struct_fields__ if name in options}
 

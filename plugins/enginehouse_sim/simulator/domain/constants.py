@@ -70,7 +70,6 @@ class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def watermark_blocks(self) -> int:
-        """The blocks that an admission leaves free."""
         return int(self.watermark * self.total_gpu_blocks)
 
     @property

@@ -42,7 +42,6 @@ class NewRequestData(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, request: RequestState, block_ids: Sequence[int], num_computed_tokens: int) -> NewRequestData:
-        """The model runner's view of ``request``."""
         fields = {name: getattr(request, name) for name in _OF_REQUEST}
         fields["output_token_ids"] = tuple(request.output_token_ids)
         return cls(block_ids=block_ids, num_computed_tokens=num_computed_tokens, **fields)
@@ -163,9 +162,7 @@ class MovedRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, request: RequestState) -> MovedRequest:
-        """``request``, for another engine."""
         return cls(**{name: getattr(request, name) for name in cls.__struct_fields__})
 
     def state(self) -> RequestState:
-        """The request there: with the outputs so far, and nothing computed."""
         return RequestState(**{name: getattr(self, name) for name in self.__struct_fields__})

@@ -152,12 +152,10 @@ class RequestState:
 
     @property
     def num_tokens(self) -> int:
-        """The prompt and the outputs."""
         return len(self.all_token_ids)
 
     @property
     def num_tokens_with_spec(self) -> int:
-        """The prompt, the outputs and the drafts."""
         return len(self.all_token_ids) + len(self.spec_token_ids)
 
     def append(self, token: int) -> None:

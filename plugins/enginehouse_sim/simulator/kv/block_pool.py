@@ -51,7 +51,6 @@ class BlockPool:
         return self._by_hash.get(content)
 
     def count_free(self, blocks: Iterable[int]) -> int:
-        """The number of ``blocks`` without references."""
         holders = self._ref_counts
         return sum(not holders[block] for block in blocks)
 
@@ -87,7 +86,6 @@ class BlockPool:
         return blocks
 
     def hold(self, blocks: Iterable[int]) -> None:
-        """Add a reference to each of ``blocks``."""
         for block in blocks:
             if not self._ref_counts[block]:
                 self._outdated[block] = self._outdated.get(block, 0) + 1
@@ -143,7 +141,6 @@ class BlockPool:
         return True
 
     def _oldest(self) -> int:
-        """Take the block that became free first."""
         outdated, take = self._outdated, self._freed.popleft
         block = take()
         while outdated and block in outdated:

@@ -170,7 +170,6 @@ class KvCacheManager:
 
     @property
     def usage(self) -> float:
-        """The share of blocks in use, 0 to 1."""
         return self.usage_with(0)
 
     def usage_with(self, num_more: int) -> float:
@@ -198,7 +197,6 @@ class KvCacheManager:
     def _allocate(
         self, request: RequestState, table: _BlockTable, computed: ComputedBlocks, count: int
     ) -> Sequence[int]:
-        """Take the blocks of ``computed`` and ``count`` free ones for the request."""
         self.pool.hold(computed.block_ids)
         self._tables[request.request_id] = table
         if not count:

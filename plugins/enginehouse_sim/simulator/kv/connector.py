@@ -113,7 +113,6 @@ class KvConnector:
         return False, next((each for each in params if each is not None), None)
 
     def update_connector_output(self, model_runner_output: ModelRunnerOutput) -> None:
-        """Process the loads that a step completed."""
         for request_id in model_runner_output.kv_connector_finished_recving:
             self._loading.pop(request_id).delivered(request_id)
 
@@ -131,7 +130,6 @@ class TransferWorker:
         return self._arrivals[0][0] if self._arrivals else None
 
     def begin_step(self, loads: Sequence[KvLoad], now: float) -> None:
-        """Begin the loads."""
         for load in loads:
             self._num_loads += 1
             heappush(self._arrivals, (now + load.seconds, self._num_loads, load.request_id))

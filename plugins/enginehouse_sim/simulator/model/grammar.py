@@ -98,7 +98,6 @@ class GrammarManager:
         return token_ids[: next(same, len(token_ids))]
 
     def finished(self, request: RequestState) -> None:
-        """Drop the request's state."""
         self._texts.pop(request.request_id, None)
 
     def _next(self, request: RequestState, begin: int, count: int) -> list[int]:

@@ -34,7 +34,6 @@ class ModelRunner:
         self._requests: dict[str, _CachedRequest] = {}
 
     def execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
-        """Execute one step."""
         requests = self._requests
         for request_id in output.finished_req_ids:
             requests.pop(request_id, None)
@@ -68,7 +67,6 @@ class _CachedRequest:
         self.sampler = self._new_sampler(settings)
 
     def resume(self, data: CachedRequestData, settings: CoreSettings) -> None:
-        """Continue after a preemption, with other blocks."""
         self.tokens = list(data.token_ids)
         self.block_ids = list(data.new_block_ids)
         self.drafted = []

@@ -130,7 +130,6 @@ class TextSampler:
     def of_tokens(
         cls, seed: int, tokens: Sequence[int], choice: int = 0, mean_length: int | None = None
     ) -> TextSampler:
-        """The sampler after ``tokens``."""
         return cls(seed, text_of(tokens), choice, mean_length)
 
     def copy(self) -> TextSampler:
@@ -159,7 +158,6 @@ class TextSampler:
         return token
 
     def push(self, token: int) -> None:
-        """Continue after ``token``."""
         text = bytes_of(token)
         if text:
             self._state = crc32(text, self._state)
@@ -174,7 +172,6 @@ class TextSampler:
         return guess
 
     def logprob(self) -> float:
-        """The log-probability of the next token."""
         return math.log(self._likely())
 
     def alternatives(self, token: int, count: int) -> list[tuple[int, float]]:

@@ -25,7 +25,6 @@ class TimingRunner:
         self._requests: dict[str, list[int]] = {}  # the numbers of known tokens, and of prompt tokens
 
     def pass_steps(self, count: int) -> None:
-        """Execute ``count`` steps in which every request decodes."""
         for length in self._requests.values():
             length[0] += count
 

@@ -95,12 +95,10 @@ class PlayedConnection(asyncio.Transport):
     # --- for the engine
 
     def send(self, data: bytes) -> None:
-        """Send a piece of an answer."""
         if not self._is_closing:
             self._protocol.data_received(data)
 
     def answer(self, status: int, body: bytes) -> None:
-        """Send a whole answer."""
         self.send(_ANSWER % (status, len(body), body))
 
     def break_off(self) -> None:

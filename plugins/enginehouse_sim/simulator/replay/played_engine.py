@@ -69,7 +69,6 @@ class PlayedEngine:
 
     @property
     def busy(self) -> bool:
-        """Whether the engine has requests."""
         return bool(self._live)
 
     @property
@@ -132,7 +131,6 @@ class PlayedEngine:
         return detached, self.abort(request_id)
 
     def abort(self, request_id: str) -> AnswerRecord:
-        """Remove a request. Returns its answer so far."""
         self._interrupt()
         self._core.finish_requests((request_id,))
         return self._live.pop(request_id)
@@ -177,7 +175,6 @@ class PlayedEngine:
         )
 
     def has(self, request_id: str) -> bool:
-        """Whether a request is live here."""
         return request_id in self._live
 
     def answer(self, request_id: str) -> AnswerRecord | None:
@@ -249,11 +246,9 @@ class PlayedEngine:
         return scheduled
 
     def restart(self) -> None:
-        """Drop the prefix cache, as a new process has none."""
         self._core.scheduler.reset_prefix_cache()
 
     def close(self) -> None:
-        """Abort all requests and stop all threads."""
         self._core.shutdown()
 
     def count_requests(self) -> int:
@@ -282,7 +277,6 @@ class PlayedEngine:
             self._owner.due_sooner(self.index)
 
     def _pass_steps(self, count: int) -> None:
-        """Make the next ``count`` steady steps."""
         ends, self._foreseen = self._foreseen[:count], self._foreseen[count:]
         self._core.pass_steps(count)
         instance, gaps, batch, last_end = self.instance, self._gaps, len(self._live), self._last_end

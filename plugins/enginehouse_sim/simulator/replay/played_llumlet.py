@@ -100,6 +100,5 @@ class PlayedLlumlet(Migrator):
 
 
 def _id(answer: PlayedAnswer) -> str:
-    """The gateway's id of the request."""
     assert answer.client is not None
     return str(answer.client.number)

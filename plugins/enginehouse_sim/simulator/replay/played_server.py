@@ -86,13 +86,11 @@ class PlayedAnswer:
     # --- from the engine
 
     def first_token(self) -> None:
-        """The engine has made the first token."""
         if self.client is not None:
             self.client.begins_part(self.answer.first_token, self.answer.cached_tokens)
         self._send()
 
     def ended(self) -> None:
-        """The engine has made the last token."""
         self._has_ended = True
         self._answers.pop(self, None)
         if self.on_end is not None:
@@ -101,7 +99,6 @@ class PlayedAnswer:
             self._finish()
 
     def catch_up(self) -> None:
-        """Send the tokens so far."""
         self.engine.catch_up()
         self._send()
 
@@ -148,7 +145,6 @@ class PlayedAnswer:
             self._connection.answer(200, _WHOLE % (self.id.encode(), b"x" * count, usage, self.more))
 
     def _take(self) -> int:
-        """The number of tokens to send now."""
         answer = self.answer
         count, self._sent = answer.output_tokens - self._sent, answer.output_tokens
         if self.client is not None and count:
@@ -231,7 +227,6 @@ class PlayedServer:
     # --- the engine's process
 
     def start(self, process: VirtualProcess) -> None:
-        """Run as a launched engine."""
         self._process = process
         self.is_down = False
 
@@ -277,7 +272,6 @@ class PlayedServer:
             connection.break_off()
 
     def accept(self) -> None:
-        """Accept connections again."""
         self.refuses = False
 
     def catch_up(self) -> None:
@@ -307,7 +301,6 @@ class PlayedServer:
             self._complete(connection, asked, is_ahead=is_ahead)
 
     def _figures(self) -> dict[str, Any]:
-        """The instance's status and metadata."""
         engine, constants = self.engine, self.engine.state.constants
         return {
             **load_figures(engine.state),

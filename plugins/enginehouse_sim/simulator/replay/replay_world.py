@@ -69,7 +69,6 @@ class ReplayWorld(EngineOwner):
 
     @property
     def has_read_all(self) -> bool:
-        """Whether the trace had no more requests."""
         return self._next is None
 
     # --- for the loop

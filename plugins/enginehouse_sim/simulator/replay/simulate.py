@@ -62,7 +62,6 @@ class Replay(EngineOwner):
 
     @property
     def now(self) -> float:
-        """The virtual time in seconds."""
         return self._engine.now
 
     def run(self) -> Record:

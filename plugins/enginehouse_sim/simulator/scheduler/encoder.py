@@ -25,7 +25,6 @@ class EncoderCache:
 
     @property
     def in_use(self) -> bool:
-        """Whether any request holds an input."""
         return bool(self._held)
 
     def share(self, request: RequestState, index: int) -> bool:
@@ -66,7 +65,6 @@ class EncoderCache:
                 self._release(request, index)
 
     def release_all(self, request: RequestState) -> None:
-        """Release all inputs of the request."""
         for index in tuple(self._held.get(request.request_id, ())):
             self._release(request, index)
 

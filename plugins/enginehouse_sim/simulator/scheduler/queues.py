@@ -42,11 +42,9 @@ class WaitingRequests:
         self._waiting = [entry for entry in self._waiting if entry[3].request_id not in request_ids]
 
     def peek(self) -> RequestState | None:
-        """The request at the head."""
         return self._waiting[0][3] if self._waiting else None
 
     def pop(self) -> RequestState:
-        """Remove the head, and return it."""
         return self._waiting.pop(0)[3]
 
     def skip(self) -> None:

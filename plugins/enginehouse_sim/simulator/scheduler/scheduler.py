@@ -184,11 +184,9 @@ class BatchScheduler:
         return bool(self.state.finished)
 
     def reset_prefix_cache(self) -> bool:
-        """Drop all cached prefixes. Return ``False``, and keep them, while blocks are in use."""
         return self.state.kv_cache.reset_prefix_cache()
 
     def shutdown(self) -> None:
-        """Abort all requests and free all blocks."""
         self.finish_requests(tuple(self.state.requests), RequestStatus.FINISHED_ABORTED)
         for request in self.state.kept.values():
             self.state.kv_cache.free(request)

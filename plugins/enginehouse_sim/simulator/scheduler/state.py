@@ -95,13 +95,11 @@ class StepPlan:
         self.encoder_inputs: dict[str, tuple[int, ...]] = {}
 
     def add(self, request: RequestState, num_tokens: int) -> None:
-        """Give the request ``num_tokens`` of this step."""
         self.requests.append(request)
         self.num_scheduled_tokens[request.request_id] = num_tokens
         self.token_budget -= num_tokens
 
     def add_encoder_inputs(self, cache: EncoderCache, request: RequestState, encoder: EncoderPlan) -> None:
-        """Encode the request's inputs in this step."""
         for index in encoder.to_encode:
             cache.hold(request, index)
         for index in encoder.duplicates:
@@ -111,7 +109,6 @@ class StepPlan:
             self.encoder_budget -= encoder.cost
 
     def remove(self, request: RequestState) -> None:
-        """Take the request out of the step, if it is in it."""
         request_id = request.request_id
         num_tokens = self.num_scheduled_tokens.pop(request_id, 0)
         if not num_tokens:

@@ -110,7 +110,6 @@ def _note_changes(
 
 
 def _append(request: RequestState, num_tokens: int, token: int) -> None:
-    """Let the request have ``num_tokens`` tokens in all."""
     more = [token] * (num_tokens - len(request.all_token_ids))
     request.all_token_ids += more
     request.output_token_ids += more

@@ -28,7 +28,6 @@ class PrefixMatch(NamedTuple):
 
     @property
     def num_computed_tokens(self) -> int:
-        """The tokens that need no computing."""
         return self.computed.num_tokens + self.num_external_tokens
 
 
@@ -113,7 +112,6 @@ def never_fits(state: SchedulerState, request: RequestState) -> bool:
 
 
 def _begin_load(state: SchedulerState, request: RequestState, match: PrefixMatch) -> AdmissionResult:
-    """Allocate blocks for the tokens that are loaded."""
     if not _allocate(state, request, 0, match):
         return AdmissionResult.STOP
     request.num_computed_tokens = match.num_computed_tokens

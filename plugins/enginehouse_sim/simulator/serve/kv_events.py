@@ -72,7 +72,6 @@ class KvEventPublisher:
         await socket.send_multipart((client, b"", b"", _END, b""))
 
     def close(self) -> None:
-        """Close all connections."""
         self._socket.close(linger=0)
         if self._replay is not None:
             self._replay.close(linger=0)

@@ -82,7 +82,6 @@ class _Leaving:
         self._clock = clock
 
     async def forward(self) -> None:
-        """Pass the outputs of the destination on until the request has finished."""
         problem = "the destination is gone"
         try:
             async for output in self.call:
@@ -146,7 +145,6 @@ class Llumlet:
         return bound
 
     async def stop(self) -> None:
-        """Stop the server, all migrations, and all requests that moved out."""
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

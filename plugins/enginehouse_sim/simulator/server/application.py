@@ -117,7 +117,6 @@ class Application:
         self._log = RequestLog()
 
     async def serve(self, call: Call) -> None:
-        """Answer one request."""
         if call.path.startswith("/sim/"):
             await self._answer(call)
         elif call.method == "POST":
@@ -227,7 +226,6 @@ class RequestLog:
 
     @contextmanager
     def record(self, call: Call) -> Iterator[LoggedRequest]:
-        """Log ``call``, and its outcome when the block is left."""
         logged = LoggedRequest(call)
         self._requests.append(logged)
         self._bytes += len(logged.body)
@@ -245,5 +243,4 @@ class RequestLog:
         self._bytes = 0
 
     def listing(self) -> list[dict[str, Any]]:
-        """All requests, oldest first."""
         return [request.as_json() for request in self._requests]

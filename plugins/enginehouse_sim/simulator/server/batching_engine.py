@@ -58,7 +58,6 @@ class Followers:
         self._followers: list[RequestListener] = []
 
     def join(self, follower: RequestListener) -> None:
-        """Pass all further events to ``follower`` as well."""
         self._followers.append(follower)
 
     def leave(self, follower: RequestListener, status: RequestStatus = RequestStatus.FINISHED_ABORTED) -> None:
@@ -125,7 +124,6 @@ class BatchingEngine:
 
     @property
     def state(self) -> SchedulerState:
-        """The scheduler's state, read-only."""
         return self._core.scheduler.state
 
     def add_request(self, request: RequestState, listener: Followers) -> None:
@@ -156,7 +154,6 @@ class BatchingEngine:
             self._stop_loop()
 
     def followers(self, request_id: str) -> Followers | None:
-        """The followers of a request that runs here, or ``None``."""
         return self._listeners.get(request_id)
 
     def detach_request(self, request_id: str) -> tuple[RequestState, Followers]:
@@ -176,7 +173,6 @@ class BatchingEngine:
         return bool(state.kv_cache.get_block_ids(request_id))
 
     def stats(self) -> SchedulerStats:
-        """The current load, and the counters since the start."""
         return stats(self.state)
 
     def recent_requests(self) -> Sequence[str]:
@@ -195,7 +191,6 @@ class BatchingEngine:
             listener.on_output(EngineCoreOutput(request_id, (), "abort"), self._clock.now())
 
     def wake(self) -> None:
-        """Run again, beginning with the requests received during sleep."""
         self.sleep_level = 0
         self._start_loop()
 
@@ -204,7 +199,6 @@ class BatchingEngine:
         return self._core.scheduler.reset_prefix_cache()
 
     def close(self) -> None:
-        """Abort all requests and stop all threads."""
         self._stop_loop()
         self._core.shutdown()
 

@@ -53,16 +53,13 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """The number of answers."""
         return len(self.prompts) * self.choices
 
     @property
     def prompt_tokens(self) -> int:
-        """The tokens of all prompts."""
         return sum(len(prompt.token_ids) for prompt in self.prompts)
 
     def request(self, number: int, request_id: str) -> RequestState:
-        """The engine's request for one answer."""
         at, choice = divmod(number, self.choices)
         prompt = self.prompts[at]
         return RequestState(
@@ -253,7 +250,6 @@ class SamplingBody(msgspec.Struct, kw_only=True):
 
     @property
     def includes_usage(self) -> bool:
-        """Whether the last event of a stream is the usage."""
         return self.stream_options is not None and self.stream_options.include_usage
 
     @property
@@ -275,7 +271,6 @@ class Function(msgspec.Struct):
 
     @property
     def grammar(self) -> str:
-        """The grammar of the call's arguments."""
         return JSON_OBJECT if self.parameters is None else schema_text(self.parameters)
 
 
@@ -302,7 +297,6 @@ class ToolCall:
         self.finish = finish
 
     def message(self, arguments: str) -> dict[str, Any]:
-        """The message of a reply that is not a stream."""
         return {"role": "assistant", "content": None, "refusal": None, "tool_calls": [self._call(arguments)]}
 
     def first_delta(self) -> dict[str, Any]:

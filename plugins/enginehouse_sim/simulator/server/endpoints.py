@@ -116,7 +116,6 @@ class Reply(ABC, Generic[BodyT]):
         self._first_fields: dict[str, Any] = {}
 
     async def send(self, call: Call) -> None:
-        """Generate the answers, and send them."""
         with self._simulation.run(self._work, streams=bool(self._body.stream)) as run:
             if self._body.stream:
                 await self._stream(run, call)
@@ -143,7 +142,6 @@ class Reply(ABC, Generic[BodyT]):
         return finish
 
     def _choice(self, part: RunAnswer | Piece, **content: Any) -> dict[str, Any]:
-        """An element of ``choices`` for a whole answer or a piece of it."""
         finish = self._finish(part.finish)
         choice = {"index": part.choice, **content, "logprobs": self._logprobs(part), "finish_reason": finish}
         if part.finish:

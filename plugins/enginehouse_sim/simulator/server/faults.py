@@ -206,7 +206,6 @@ class ActiveFaults:
         self._set.append(ActiveFault(fault))
 
     def hit(self, call: Call, inference: bool) -> ActiveFault | None:
-        """The fault that hits ``call``, if any."""
         for active in self._set:
             if active.hits != active.fault.count and active.fault.concerns(call, inference):
                 active.hits += 1
@@ -214,7 +213,6 @@ class ActiveFaults:
         return None
 
     async def clear(self) -> None:
-        """Clear all faults, and release the calls that they hold."""
         for active in self._set:
             active.cleared.set()
         refused = any(isinstance(active.fault, RefuseConnections) for active in self._set)
@@ -224,7 +222,6 @@ class ActiveFaults:
             await self.listener.accept()
 
     def listing(self) -> list[dict[str, Any]]:
-        """The active faults, each with its number of hits."""
         return [{**msgspec.to_builtins(active.fault), "hits": active.hits} for active in self._set]
 
     def _refuse(self, fault: RefuseConnections, can_be_cleared: bool) -> None:

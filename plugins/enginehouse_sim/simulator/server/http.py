@@ -70,7 +70,6 @@ class Call:
         return next((value for key, value in self.headers if key == name), None)
 
     def parameter(self, name: str, default: str) -> str:
-        """The first value of ``name`` in the query, or ``default``."""
         return parse_qs(self._query).get(name, [default])[0]
 
     def decode(self, type: type[T]) -> T:
@@ -81,11 +80,9 @@ class Call:
             raise InvalidRequest(f"The body cannot be understood: {error}") from None
 
     async def json(self, value: object, status: int = 200) -> None:
-        """Respond with JSON."""
         await self.answer(msgspec.json.encode(value), b"application/json", status)
 
     async def answer(self, body: bytes, content_type: bytes, status: int = 200) -> None:
-        """Respond at once."""
         if self.hooks:
             await self.hooks.at_start(self, stream=False)
         head = _head(status, content_type, b"content-length: %d" % len(body), self.connection.keeps_alive)
@@ -95,7 +92,6 @@ class Call:
         await self.connection.write(head if self.method == "HEAD" else head + body)
 
     async def open_stream(self) -> None:
-        """Begin a stream of events."""
         if self.hooks:
             await self.hooks.at_start(self, stream=True)
         content = b"text/event-stream; charset=utf-8"
@@ -210,7 +206,6 @@ class Connection(asyncio.Protocol):
     # --- for the calls
 
     async def write(self, data: bytes) -> None:
-        """Send bytes, and wait while the client is too slow."""
         if not self._may_write.is_set():
             await self._may_write.wait()
         if data:
@@ -270,12 +265,10 @@ class HttpListener:
 
     @property
     def address(self) -> str:
-        """The address as ``http://127.0.0.1:41234``."""
         host, port = self._name
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     async def accept(self) -> None:
-        """Accept connections, unless it does already."""
         if self._server is None:
             loop = asyncio.get_running_loop()
             self._server = await loop.create_server(lambda: Connection(self), sock=self._socket, backlog=_BACKLOG)
@@ -290,7 +283,6 @@ class HttpListener:
                 connection.close_if_idle()
 
     async def close(self) -> None:
-        """Stop listening, and abort all requests."""
         if self._server is not None:
             self._server.close()
         await asyncio.gather(*(connection.close() for connection in list(self.connections)))

@@ -55,7 +55,6 @@ class Metrics(Collector):
         self.step_tokens = self._histogram("iteration_tokens_total", _STEP_TOKENS)
 
     def page(self) -> bytes:
-        """All figures in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def on_step(self, result: CoreStep) -> None:
@@ -65,7 +64,6 @@ class Metrics(Collector):
             self.drafts.inc(len(drafts))
 
     def collect(self) -> Iterator[Metric]:
-        """The figures that the engine counts itself."""
         engine, stats, constants = self._engine, self._engine.stats(), self._engine.state.constants
         yield self._gauge("num_requests_running", stats.num_running_reqs)
         yield self._gauge("num_requests_waiting", stats.num_waiting_reqs)
@@ -119,7 +117,6 @@ class RequestMeter:
         self._has_begun = False
 
     def scheduled(self, now: float) -> None:
-        """The first step of the request began."""
         self._metrics.queue_time.observe(max(0.0, now - self._arrival))
 
     def tokens(self, count: int, cached_tokens: int, now: float) -> None:
@@ -134,7 +131,6 @@ class RequestMeter:
         metrics.generation_tokens.inc(count)
 
     def finished(self, reason: str, now: float) -> None:
-        """The request ended for ``reason``."""
         self._metrics.finished[reason].inc()
         self._metrics.request_latency.observe(now - self._arrival)
         if not self._has_begun and reason != "abort":  # a pooling request: its prompt is computed now

@@ -122,7 +122,6 @@ class RunAnswer:
 
     @property
     def ended(self) -> bool:
-        """Whether no more output follows."""
         return self.finish is not None or self.error is not None
 
     def on_scheduled(self, now: float) -> None:
@@ -239,7 +238,6 @@ class Run:
 
     @property
     def cached_tokens(self) -> int:
-        """The cached tokens of all prompts."""
         return sum(answer.cached_tokens for answer in self.answers[:: self.work.choices])
 
     @property

@@ -70,7 +70,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def context_length(self) -> int:
-        """The most tokens of a prompt and its answer."""
         return self.core.constants.max_model_len
 
 
@@ -134,7 +133,6 @@ class Simulation:
         return {**msgspec.structs.asdict(self._metadata), **constant, **sizes, **msgspec.structs.asdict(status)}
 
     def run(self, work: Work, *, streams: bool = False) -> Run:
-        """A run of ``work``, which starts in a ``with`` block. ``streams``: its answers are read piece by piece."""
         return Run(work, self.engine, self.metrics, self.clock, streams=streams)
 
     def lora(self, model: str) -> str | None:
@@ -165,5 +163,4 @@ class Simulation:
 
     @property
     def answers_end(self) -> bool:
-        """Whether answers end by themselves."""
         return self.settings.core.mean_length is not None

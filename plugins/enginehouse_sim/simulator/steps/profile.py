@@ -39,7 +39,6 @@ class OutsideCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     prompt_token_ms: float = 0.0
 
     def seconds(self, prompt_tokens: int) -> float:
-        """The delay of a request with so many tokens of prompt."""
         return (self.request_ms + self.prompt_token_ms * prompt_tokens) / 1000
 
 

@@ -36,7 +36,6 @@ class Slo(msgspec.Struct, frozen=True):
         return cls(**limits)
 
     def is_met(self, ttft: float, tpot: float, latency: float) -> bool:
-        """Whether a request with these figures is within all limits."""
         return (
             (self.ttft is None or ttft <= self.ttft)
             and (self.tpot is None or tpot <= self.tpot)
@@ -108,11 +107,9 @@ class Record:
         self.real_seconds = 0.0
 
     def reject(self, code: str) -> None:
-        """Count a request that the gateway or its engine refused."""
         self.rejected[code] += 1
 
     def finish(self, request: AnswerRecord) -> None:
-        """Count a request whose answer is complete."""
         first, duration = request.first_token - request.arrival, request.last_token - request.arrival
         self.requests += 1
         self.input_tokens += request.input_length
@@ -137,7 +134,6 @@ class Moments:
         self._every = 0.05
 
     def add(self, now: float, moment: Moment) -> None:
-        """Add a sample. The next one is ``due`` later."""
         self.samples.append(moment)
         if len(self.samples) >= _SAMPLES:
             self._every *= 2

@@ -63,12 +63,10 @@ class Format(NamedTuple):
 
     @property
     def wants(self) -> str:
-        """The fields of the format."""
         perhaps = ", ".join(name for name in self.more.values() if name not in self.needs)
         return ", ".join(self.needs) + (f" and perhaps {perhaps}" if perhaps else "")
 
     def fits(self, row: Row) -> bool:
-        """Whether the row has the fields of this format."""
         return row.keys() >= set(self.needs) and not (self.name == "mooncake" and "chat_id" in row)
 
     def doubt(self, rows: Sequence[Row]) -> str:
