@@ -1,0 +1,210 @@
+"""What becomes of one answer in its filters. Nothing here sends anything."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from enginehouse.domain.errors import RequestError, UpstreamError
+from enginehouse.interfaces.interceptors import Event
+from enginehouse.relay.answers.held_answer import HeldAnswer
+from enginehouse.relay.events.plain_event import data_of
+from enginehouse.relay.events.sse import is_whole, read_events
+from enginehouse.relay.heads.headers import lines_without, read_lines
+from enginehouse.relay.intercepting.stage import Stage
+from enginehouse.relay.intercepting.stream_events import completed, encoded, events_of
+from enginehouse.telemetry.plugin_failures import plugin_failed
+
+_FRAMING: Final = frozenset({"content-length", "transfer-encoding", "connection"})
+_DONE: Final = b"[DONE]"
+_object = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class AnswerFilters:
+    """The filters of one answer, ``stages``, which it passes in their order.
+
+    - ``held``: where the beginning of an event waits that is too large for one piece.
+    - ``chat``: it is the answer to a chat.
+    - ``reads``: one of them wants the events of a stream. ``takes_whole``: one wants other answers when they are whole.
+      ``listens``: one wants to know of silence.
+    - ``problem``: the error that a filter has raised: the answer ends with it.
+    - ``ended``: filters know how the answer ended.
+    """
+
+    __slots__ = ("_chat", "_held", "_like", "_stages", "ended", "listens", "problem", "reads", "takes_whole")
+
+    def __init__(self, stages: Sequence[Stage], held: HeldAnswer, *, chat: bool) -> None:
+        self._stages = stages
+        self._held = held
+        self._chat = chat
+        self._like: Mapping[str, Any] = {}
+        self.reads = any(each.reads for each in stages)
+        self.takes_whole = any(each.takes_whole for each in stages)
+        self.listens = any(each.listens for each in stages)
+        self.problem: RequestError | None = None
+        self.ended = False
+
+    def head(self, status: int, lines: bytes) -> bytes:
+        """The header lines that filters make of ``lines``. Raises ``RequestError``."""
+        for each in self._stages:
+            if each.sees_head:
+                try:
+                    lines = _changed(lines, status, each)
+                except RequestError as error:
+                    self.problem = error
+                    raise
+        return lines
+
+    def take(self, chunk: bytes, *, last: bool = False) -> tuple[bytes, Exception | None]:
+        """What passes of a piece of a stream; ``last``: of its last one. Of a piece that is refused, the beginning.
+
+        Beside it, the exception of the filter that has refused it.
+        """
+        if not self.reads and not last:
+            return chunk, None
+        if self._held.body or not (last or is_whole(chunk)):
+            if why := self._held.add(chunk):
+                self.problem = UpstreamError(f"The engine's answer was dropped while filters waited for it: {why}")
+                return b"", self.problem
+            if not (last or is_whole(chunk)):
+                return b"", None
+            chunk = self._held.take()
+        pieces: list[bytes] = []
+        try:
+            for data, raw in _read(chunk):
+                if data is None:
+                    pieces.append(raw)
+                elif data == _DONE:
+                    pieces += (self._last_events(), raw)
+                else:
+                    pieces.append(self._event(data, raw))
+            if last:
+                pieces.append(self._last_events())
+        except Exception as error:
+            self.fail(error)
+            return b"".join(pieces), error.with_traceback(None)
+        return b"".join(pieces), None
+
+    def silent(self, seconds: float) -> bytes:
+        """What the client gets of a stream that has been silent for so long. Raises what a filter raises."""
+        pieces = b""
+        for number, each in enumerate(self._stages):
+            if each.listens and (events := each.silent(seconds)):
+                pieces += self._encoded(self._through(self._completed(events, each), number + 1, 0), each)
+        return pieces
+
+    def whole(self, body: bytes, begin: int = 0) -> bytes | tuple[Awaitable[bytes], int]:
+        """What the stages from ``begin`` on make of an answer that is whole. Raises ``RequestError``.
+
+        If a filter takes its time: what it will make, and the stage to go on with.
+        """
+        for number in range(begin, len(self._stages)):
+            said = self._stages[number].whole(body)
+            if not isinstance(said, bytes):
+                return said, number + 1
+            body = said
+        return body
+
+    def broken(self, error: Mapping[str, Any]) -> None:
+        """Tell filters, once, of the error that ended the answer."""
+        if not self.ended:
+            self.ended = True
+            for each in self._stages:
+                each.broken(error)
+
+    def release(self) -> None:
+        """Hold nothing any more."""
+        self._held.drop()
+        for each in self._stages:
+            each.release()
+
+    def fail(self, error: Exception) -> None:
+        """End the answer with ``error``, which a filter or its client has raised."""
+        problem = error if isinstance(error, RequestError) else UpstreamError("A filter of the answer failed")
+        self.problem = problem.with_traceback(None)
+
+    def _event(self, data: bytes, raw: bytes) -> bytes:
+        try:
+            decoded = _object(data)
+        except (ValueError, RecursionError):
+            return raw
+        events = events_of(decoded)
+        if events[0].kind == "error":
+            error = decoded["error"]
+            self.broken(error if isinstance(error, dict) else {"message": str(error), "code": None})
+            return raw
+        if "choices" in decoded:
+            self._like = decoded
+        if self.ended:
+            return raw
+        passed = self._through(events, 0, len(raw))
+        if len(passed) == len(events) and all(one is other for one, other in zip(passed, events, strict=True)):
+            return raw
+        return self._encoded(passed, None)
+
+    def _last_events(self) -> bytes:
+        """The events that filters add to a stream that ends as it should."""
+        if self.ended:
+            return b""
+        self.ended = True
+        pieces = [
+            self._encoded(self._through(self._completed(each.end(), each), number + 1, 0), each)
+            for number, each in enumerate(self._stages)
+        ]
+        return b"".join(pieces)
+
+    def _through(self, events: Sequence[Event], begin: int, size: int) -> Sequence[Event]:
+        """What passes of ``events`` through the stages from ``begin`` on."""
+        for stage in self._stages[begin:]:
+            if not events:
+                break
+            passed: list[Event] = []
+            for event in events:
+                said = stage.event(event, size)
+                passed += said if len(said) == 1 and said[0] is event else self._completed(said, stage)
+            events = passed
+        return events
+
+    def _completed(self, events: Sequence[Event], by: Stage) -> Sequence[Event]:
+        """What a filter has made, as the next one sees it."""
+        try:
+            return [completed(each, self._like, chat=self._chat) for each in events]
+        except (TypeError, ValueError) as error:
+            raise plugin_failed(by.terms.plugin, error) from error
+
+    def _encoded(self, events: Sequence[Event], by: Stage | None) -> bytes:
+        try:
+            return b"".join([encoded(each) for each in events])
+        except (TypeError, ValueError, RecursionError) as error:
+            stage = by or next(each for each in self._stages if each.reads)
+            raise plugin_failed(stage.terms.plugin, error) from error
+
+
+def _changed(lines: bytes, status: int, by: Stage) -> bytes:
+    """Header ``lines`` as one filter changes them."""
+    shown = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in read_lines(lines)}
+    said = {name.lower(): value for name, value in by.head(status, shown).items()}
+    changed = {
+        name.encode("latin-1"): value
+        for name, value in said.items()
+        if name not in _FRAMING and shown.get(name) != value
+    }
+    if not changed:
+        return lines
+    new = [b"%s: %s\r\n" % (name, value.encode("latin-1")) for name, value in changed.items() if value is not None]
+    return lines_without(lines, tuple([name + b":" for name in changed])) + b"".join(new)
+
+
+def _read(chunk: bytes) -> Iterator[tuple[bytes | None, bytes]]:
+    """The events of a piece of a stream: their data, and how they came."""
+    try:
+        whole = data_of(chunk).strip(), chunk
+    except ValueError:
+        begin = 0
+        for event in read_events(chunk):
+            yield event.data, chunk[begin : event.end]
+            begin = event.end
+    else:
+        yield whole

@@ -1,0 +1,99 @@
+"""What becomes of an answer in its filters, without anything that sends it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from enginehouse.domain.plugin_id import PluginId
+from enginehouse.interceptors import AnswerFilter, Event, Refuse
+from enginehouse.interfaces.interceptors import Passed
+from enginehouse.relay.answers.held_answer import HeldAnswer
+from enginehouse.relay.engine_memory import EngineMemory
+from enginehouse.relay.intercepting.answer_filters import AnswerFilters
+from enginehouse.relay.intercepting.in_force import InForce
+from enginehouse.relay.intercepting.stage import Stage
+
+DONE = b"data: [DONE]\n\n"
+
+
+def chunk(text: str) -> bytes:
+    return b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n' % text.encode()
+
+
+class Shouts(AnswerFilter):
+    """Writes in capitals, ends with ``!``, and refuses ``stop``."""
+
+    def __init__(self) -> None:
+        self.told: list[Mapping[str, Any]] = []
+
+    def event(self, event: Event) -> Passed:
+        if event.text == "stop":
+            return Refuse(451, "stopped", "No more of that")
+        return Event("text", event.choice, event.text.upper()) if event.kind == "text" else event
+
+    def end(self) -> Passed:
+        return Event("text", 0, "!")
+
+    def broken(self, error: Mapping[str, Any]) -> None:
+        self.told.append(error)
+
+
+def filters(*each: AnswerFilter) -> tuple[AnswerFilters, EngineMemory]:
+    memory = EngineMemory()
+    terms = InForce(PluginId("interceptor", "own"), 1.0, passes=False)
+    stages = [Stage(one, terms, memory) for one in each]
+    return AnswerFilters(stages, HeldAnswer(memory, "answer", 1 << 20), chat=True), memory
+
+
+def test_events_pass_all_filters_in_their_order() -> None:
+    class Doubles(AnswerFilter):
+        def event(self, event: Event) -> Passed:
+            return [event, event]
+
+    passing, _ = filters(Shouts(), Doubles())
+    passed, problem = passing.take(chunk("hi"))
+    assert (passed.count(b'"HI"'), problem) == (2, None)
+    last, problem = passing.take(DONE, last=True)
+    assert last.endswith(DONE)
+    assert (last.count(b'"!"'), problem) == (2, None)
+    assert passing.ended
+
+
+def test_an_event_in_two_pieces_waits_for_its_end() -> None:
+    passing, memory = filters(Shouts())
+    event = chunk("hello")
+    assert passing.take(event[:20]) == (b"", None)
+    assert memory.held == 20
+    passed, _ = passing.take(event[20:])
+    assert b'"HELLO"' in passed
+    assert memory.held == 0
+
+
+def test_what_is_before_a_refusal_passes_and_the_answer_ends_with_its_error() -> None:
+    passing, _ = filters(shouts := Shouts())
+    passed, problem = passing.take(chunk("hi") + chunk("stop") + chunk("never"))
+    assert b'"HI"' in passed
+    assert b"NEVER" not in passed
+    assert problem is passing.problem
+    assert passing.problem is not None
+    assert (passing.problem.status, passing.problem.code) == (451, "stopped")
+    passing.broken({"code": "stopped"})
+    passing.broken({"code": "later"})
+    assert shouts.told == [{"code": "stopped"}]
+
+
+def test_filters_that_read_nothing_leave_pieces_as_they_are() -> None:
+    passing, _ = filters(AnswerFilter())
+    assert not passing.reads
+    assert passing.take(b"data: {half an ev") == (b"data: {half an ev", None)
+
+
+def test_a_filter_changes_heads_and_not_their_framing() -> None:
+    class Names(AnswerFilter):
+        def head(self, status: int, headers: Mapping[str, str]) -> Mapping[str, str | None]:
+            return {"X-Seen": str(status), "server": None, "Content-Length": "7"}
+
+    passing, _ = filters(Names())
+    lines = passing.head(200, b"server: engine\r\ncontent-length: 2\r\n")
+    assert lines == b"content-length: 2\r\nx-seen: 200\r\n"
