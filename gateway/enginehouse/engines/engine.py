@@ -52,11 +52,12 @@ class Engine:
 
     ``connect`` makes a client from the engine's address. ``state`` is where it is, ``shown`` what others see: a
     ``retired`` engine is shown as stopping until it has stopped. ``problem`` describes the current problem for people,
-    empty if there is none. ``is_lost``: the last engine was lost with its place. ``log`` outlives the process: a
-    restarted one continues it. ``gpus``: the ``CUDA_VISIBLE_DEVICES`` of the next launch, empty for none. ``caches``:
-    the folder for its prefix cache. ``version`` grows when engines launched so far do not fit the settings any more.
-    ``wake_s``: how long its last start took. ``before``: what must end before it may start, such as its adoption.
-    ``removal``: its end, once its replica is no longer configured.
+    empty if there is none. ``elsewhere``: a server that runs already loads the model. ``is_lost``: the last engine was
+    lost with its place. ``log`` outlives the process: a restarted one continues it. ``gpus``: the
+    ``CUDA_VISIBLE_DEVICES`` of the next launch, empty for none. ``caches``: the folder for its prefix cache.
+    ``version`` grows when engines launched so far do not fit the settings any more. ``wake_s``: how long its last start
+    took. ``before``: what must end before it may start, such as its adoption. ``removal``: its end, once its replica is
+    no longer configured.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Engine:
     def reconfigure(self, managed: ManagedReplica) -> None:
         """Use these settings from now on. A running engine continues as it was launched."""
         self.managed = managed
+        self.elsewhere = managed.server is not None
         self._may_sleep = managed.model.sleeps
         self.needs = self.launches.needs(managed)
         keeps = managed.model.keep_cache and managed.driver.cache is not None and not self.elsewhere
@@ -122,11 +124,6 @@ class Engine:
         self.is_removed = True
         self.launches.learned.remove(self.replica)
 
-    @property
-    def elsewhere(self) -> bool:
-        """Whether the model is loaded on a server that runs already."""
-        return self.managed.server is not None
-
     def footprint(self) -> str | None:
         """The name under which the memory of an engine with this launch line is known; ``None`` if it has none."""
         try:
@@ -140,11 +137,6 @@ class Engine:
     def address(self) -> str | None:
         """The address at which the engine listens; ``None`` unless it is ready."""
         return self.run.process.address if self.run and self.state is ReplicaState.READY else None
-
-    @property
-    def place(self) -> Place | None:
-        """Where the engine runs; ``None`` if it does not."""
-        return self.run.place if self.run else None
 
     @property
     def is_asleep(self) -> bool:
@@ -224,6 +216,8 @@ class Engine:
 
     async def leave(self) -> None:
         """Stop watching an engine that runs on."""
+        if self.run is not None:
+            self.run.exited.cancel()
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait({self._watching})
@@ -333,7 +327,7 @@ class Engine:
             self._become(ReplicaState.SLEEPING)
 
     async def _watch(self, run: EngineRun) -> None:
-        how = await run.process.exited()
+        how = await asyncio.shield(run.exited)
         self.launches.ended(run.process)
         if self.run is run and self.state in _UP:
             self._clear(run)
@@ -392,7 +386,14 @@ class Engine:
         self.state = state
         self.retired = self.retired and state not in AT_REST
         self.shown = shown = ReplicaState.STOPPING if self.retired else state
-        self._note_times(state)
+        now = asyncio.get_running_loop().time()
+        if state is ReplicaState.STARTING:  # again after it has waited for a place
+            self._began = now
+        elif state is ReplicaState.READY:
+            self.wake_s = now - self._began
+            self.back_off.ready(now)
+        elif state is ReplicaState.FAILED:
+            self.back_off.failed(now)
         self.launches.state_file.sleepers.follow(self.name, state, may_sleep=self._may_sleep)
         if state is not ReplicaState.SLEEPING:
             self.launches.learned.asleep.pop(self.replica, None)
@@ -403,13 +404,3 @@ class Engine:
             self.launches.gpus.note_end()
         if (state in AT_REST and before in _UP) or (state is ReplicaState.FAILED and was_retired):
             self.listener.engine_exited(self)
-
-    def _note_times(self, state: ReplicaState) -> None:
-        now = asyncio.get_running_loop().time()
-        if state is ReplicaState.STARTING:  # again after it has waited for a place
-            self._began = now
-        elif state is ReplicaState.READY:
-            self.wake_s = now - self._began
-            self.back_off.ready(now)
-        elif state is ReplicaState.FAILED:
-            self.back_off.failed(now)

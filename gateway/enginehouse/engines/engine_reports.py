@@ -53,8 +53,8 @@ class EngineReports(EngineListener):
         if engine.removal is None:
             if managed.server is None:
                 self._find(engine)
-            kept = engine.keeper.estimated if engine.keeper and state is not ReplicaState.READY else 0
-            self.show(engine, engine.problem, kept)
+            keeper = engine.keeper if state is not ReplicaState.READY else None
+            self.show(engine, engine.problem, 0 if keeper is None else keeper.estimated)
             if managed.server is None and state is ReplicaState.READY:
                 self.context.fleet.succeeded(managed.backend)
             if state is ReplicaState.FAILED and engine.is_lost:
@@ -96,10 +96,12 @@ class EngineReports(EngineListener):
 
     def _find(self, engine: Engine) -> None:
         """Have the relay, and the prober, find a ready engine, and no other one."""
-        backend, place = engine.managed.backend, engine.place
-        if engine.shown is not ReplicaState.READY or place is None:
-            self._prober.remove(backend)
-            self.context.upstreams[backend].locate("")
-        else:
-            self.context.upstreams[backend].locate(engine.address or "")
-            self.context.fleet.locate(backend, place.node, place.unit)
+        backend, run = engine.managed.backend, engine.run
+        upstream = self.context.upstreams[backend]
+        if engine.shown is ReplicaState.READY and run is not None:
+            upstream.locate(run.process.address)
+            self.context.fleet.locate(backend, run.place.node, run.place.unit)
+            return
+        self._prober.remove(backend)
+        if upstream.pool.origin.host:
+            upstream.locate("")

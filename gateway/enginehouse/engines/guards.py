@@ -11,7 +11,7 @@ import msgspec
 
 from enginehouse.domain.cache_events import PromptTokens
 from enginehouse.domain.continuation import Continuation, PartialAnswer
-from enginehouse.domain.errors import EnginehouseError, LoadFailed
+from enginehouse.domain.errors import EnginehouseError, LoadFailed, PluginFailed
 from enginehouse.domain.gpu import Gpu
 from enginehouse.domain.instance import InstanceMetadata, InstanceStatus
 from enginehouse.domain.plugin_id import PluginId
@@ -107,14 +107,14 @@ class _ProcessGuard(_GuardedCall):
 def _checked(plugin: PluginId, name: str, method: Callable[..., Any], *, waits: bool) -> Callable[..., Any]:
     wanted, fits = ANSWERS[name]
 
-    def check(answer: Any) -> Any:
-        if not fits(answer):
-            returned = f"an object of type {type(answer).__name__}"
-            raise wrong_result(plugin, f"returned {returned} from {name} instead of {wanted}")
-        return answer
+    def wrong(answer: Any) -> PluginFailed:
+        returned = f"an object of type {type(answer).__name__}"
+        return wrong_result(plugin, f"returned {returned} from {name} instead of {wanted}")
 
     async def ask(*arguments: object) -> Any:
-        answer = check(await await_plugin(plugin, asked, *arguments))
+        answer = await await_plugin(plugin, asked, *arguments)
+        if not fits(answer):
+            raise wrong(answer)
         return _ProcessGuard(plugin, answer) if isinstance(answer, EngineProcess) else answer
 
     def call(*arguments: object) -> Any:
@@ -124,7 +124,9 @@ def _checked(plugin: PluginId, name: str, method: Callable[..., Any], *, waits: 
             raise
         except BaseException as error:
             raise plugin_failed(plugin, error) from error
-        return check(answer)
+        if not fits(answer):
+            raise wrong(answer)
+        return answer
 
     asked = method if iscoroutinefunction(method) else _awaitable(method)
     return ask if waits else call

@@ -111,11 +111,11 @@ class ModelLaunch:
         ``gpus`` is its ``CUDA_VISIBLE_DEVICES``, unless the model's ``env`` sets another; empty for none.
         """
         model, spec = self._model, self.spec(place)
-        words = self._words(spec)
-        stop_words = self._words(spec, pid="${pid}")
+        words, stop = self._words(spec), model.stop_command
+        others = [self.spec(place, rank) for rank in range(1, spec.nodes)]
         return LaunchLine(
-            command=self._command(spec),
-            others=[self._command(self.spec(place, rank)) for rank in range(1, spec.nodes)],
+            command=self._command(spec, words),
+            others=[self._command(each, self._words(each)) for each in others],
             environment={
                 **self._driver.environment(spec),
                 **({CUDA_VISIBLE_DEVICES: gpus} if gpus else {}),
@@ -125,7 +125,7 @@ class ModelLaunch:
             port=place.port,
             bind=place.bind,
             place=None if is_own_port(place) else place,
-            stop_command=stop_words.split("stop_command", model.stop_command),
+            stop_command=self._words(spec, pid="${pid}").split("stop_command", stop) if stop else (),
         )
 
     @cached_property
@@ -148,8 +148,7 @@ class ModelLaunch:
     def _withheld(self) -> frozenset[str]:
         return withheld_from(self._model, self._rules.secrets, self._environ)
 
-    def _command(self, spec: LaunchSpec) -> Sequence[str]:
-        words = self._words(spec)
+    def _command(self, spec: LaunchSpec, words: _Words) -> Sequence[str]:
         line = [
             *(words.split("command", self._model.command) or self._own_command(spec)),
             *(words.fill("args", word) for word in self._model.args),
@@ -264,7 +263,7 @@ class _Words:
     def split(self, key: str, text: str) -> Sequence[str]:
         """Split ``text`` as a shell would, then replace placeholders; so a value is never split."""
         try:
-            return [self.fill(key, word) for word in shlex.split(text)]
+            return [self.fill(key, word) if "${" in word else word for word in shlex.split(text)]
         except ValueError as error:
             raise ConfigError(f"cannot be split into words: {error}", key=f"{self._table}.{key}") from None
 

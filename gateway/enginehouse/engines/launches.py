@@ -146,11 +146,17 @@ class Launches:
 
         A call that is cancelled leaves the preparation running for others.
         """
-        before = self._prepared
-        if before is None or (before.done() and (before.cancelled() or before.exception() is not None)):
-            self._prepared = before = asyncio.ensure_future(self._launcher.prepare(self.state_file.logs))
-            before.add_done_callback(lambda done: done.cancelled() or done.exception())
-        await asyncio.shield(before)
+        if self._is_prepared:
+            return
+        if self._prepared is None or self._prepared.done():
+            self._prepared = asyncio.ensure_future(self._launcher.prepare(self.state_file.logs))
+            self._prepared.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.shield(self._prepared)
+
+    @property
+    def _is_prepared(self) -> bool:
+        done = self._prepared
+        return done is not None and done.done() and not done.cancelled() and done.exception() is None
 
     def close(self) -> None:
         """End all that goes on beside orders, such as a preparation that still waits."""
@@ -196,7 +202,9 @@ class Launches:
         """
         if (kept := self._kept.pop(name, None)) is not None:
             return kept
-        found = await run_within(timeout or None, self._place(name, needs, waits))
+        found: Place | None = None
+        if self.places or not self._is_prepared:
+            found = await run_within(timeout or None, self._place(name, needs, waits))
         # not in the task: a start that is cancelled now would keep the port
         return found or Place(port=self._ports.take())
 

@@ -90,7 +90,7 @@ async def _prepare_gpus(engine: Engine) -> None:
     launches = engine.launches
     if engine.elsewhere or launches.places_gpus:
         return
-    if not engine.is_asleep:
+    if engine.state is not ReplicaState.SLEEPING:
         engine.gpus = await launches.gpus.assign(engine.replica, engine.managed.model.gpus)
     await launches.gpus.until_free(engine.replica, launches.learned.measured.get(engine.replica))
 

@@ -56,7 +56,7 @@ class EngineParts(Protocol):
 
 
 class EngineRun:
-    """One run of ``engine``, as ``process`` in ``place``. ``client`` speaks with it.
+    """One run of ``engine``, as ``process`` in ``place``. ``client`` speaks with it. ``exited``: its end.
 
     ``first_line``: the number of the first line that it printed. ``is_warm``: it was ready, so that its prefix cache
     may be worth keeping.
@@ -65,6 +65,7 @@ class EngineRun:
     def __init__(self, engine: EngineParts, process: EngineProcess, place: Place, first_line: int) -> None:
         self.process = process
         self.client = engine.connect(process.address)
+        self.exited = asyncio.ensure_future(process.exited())
         self.place = place
         self.first_line = first_line
         self.is_warm = False
@@ -185,11 +186,11 @@ class Start:
         Raises ``TimeoutError`` once a limit is missed, which ``check_limits`` describes.
         """
         engine, model = self._engine, self._engine.managed.model
-        await self._have_files()
-        self.place = place = await self._find_place()
+        if model.source:
+            await self._have_files(model.source)
+        self.place = place = NOWHERE if engine.managed.server is not None else await self._find_place()
         self.limits = limits = StartLimits(model, engine.log)
-        line = LaunchLine(command=(), port=0) if engine.managed.server else engine.line.line(place, engine.gpus)
-        run = await limits.run(self._launched(line, place))
+        run = await limits.run(self._launched(place))
         await self.until_ready(run)
         await run.restore_cache()
         return run
@@ -197,14 +198,8 @@ class Start:
     async def until_ready(self, run: EngineRun) -> None:
         """Wait until an engine is ready. The caller ends it if this fails. Raises as ``launch`` does."""
         self.run = run
-        self.limits = limits = self.limits or StartLimits(self._engine.managed.model, self._engine.log)
-
-        def note(problem: str) -> None:
-            if problem != self.problem:
-                limits.note_progress()
-            self._note(ReplicaState.STARTING, problem)
-
-        await limits.run(self._until_healthy(run, note), run.process)
+        self.limits = self.limits or StartLimits(self._engine.managed.model, self._engine.log)
+        await self.limits.run(self._until_healthy(run), run.process)
 
     def check_limits(self) -> None:
         """Raise ``LoadFailed`` if the start has missed a limit."""
@@ -219,11 +214,15 @@ class Start:
             self.problem = problem
             self._engine.note_start(state, problem)
 
-    async def _have_files(self) -> None:
-        """Have the model's files before the launch. It takes as long as it takes."""
-        engine = self._engine
-        source, downloads = engine.managed.model.source, engine.launches.downloads
-        if not source or downloads is None:
+    def _note_problem(self, problem: str) -> None:
+        if problem != self.problem and self.limits is not None:
+            self.limits.note_progress()
+        self._note(ReplicaState.STARTING, problem)
+
+    async def _have_files(self, source: str) -> None:
+        """Have the files of a model from ``source`` before the launch. It takes as long as it takes."""
+        engine, downloads = self._engine, self._engine.launches.downloads
+        if downloads is None:
             return
 
         def tell(how_far: str) -> None:
@@ -237,10 +236,8 @@ class Start:
 
     async def _find_place(self) -> Place:
         """A place for the engine, for which it may have to wait."""
-        engine = self._engine
-        if engine.managed.server is not None:
-            return NOWHERE
-        limit, waits = engine.managed.model.place_timeout, partial(self._note, ReplicaState.PLACING)
+        engine, limit = self._engine, self._engine.managed.model.place_timeout
+        waits = partial(self._note, ReplicaState.PLACING)
         try:
             place = await engine.launches.find_place(engine.name, engine.needs, limit, waits)
         except TimeoutError:
@@ -248,17 +245,19 @@ class Start:
         self._note(ReplicaState.STARTING)
         return place
 
-    async def _launched(self, line: LaunchLine, place: Place) -> EngineRun:
+    async def _launched(self, place: Place) -> EngineRun:
         """Launch and take the engine in one step, so that a cancelled start finds the engine and ends it."""
         engine, launches = self._engine, self._engine.launches
         server, model = engine.managed.server, engine.managed.model
-        if line.place is not None and (why := await launches.why_not(line, engine.line.files)):
+        line = None if server is not None else engine.line.line(place, engine.gpus)
+        if line is not None and line.place is not None and (why := await launches.why_not(line, engine.line.files)):
             raise engine.errors.did_not_start(why, self.first_line)
         process: EngineProcess
         async with launches.ownership.act():
             if server is not None:
                 process = await server.load(engine.managed.model_name, longest_silence(model), engine.log)
             else:
+                assert line is not None
                 await self._prepare_cache(line)
                 process = await launches.launch(engine.name, line, engine.log)
         run = EngineRun(engine, process, place, self.first_line)
@@ -272,7 +271,7 @@ class Start:
     async def _prepare_cache(self, line: LaunchLine) -> None:
         """Have a folder for the cache of an engine that is launched with ``line``, if it is to be kept."""
         engine = self._engine
-        if not any(str(engine.caches) in word for word in line.command):
+        if str(engine.caches) not in " ".join(line.command):
             return
         try:
             await run_slowly(make_folder, engine.caches, empty=engine.keeper is None)
@@ -285,26 +284,23 @@ class Start:
         except Exception as error:
             _log.warning("The cache of %s will not be kept: %s", engine.name, error or type(error).__name__)
 
-    async def _until_healthy(self, run: EngineRun, note: Callable[[str], None]) -> None:
-        """Wait until the engine is healthy; ``note`` gets each problem. Raises ``LoadFailed`` if it exits first."""
+    async def _until_healthy(self, run: EngineRun) -> None:
+        """Wait until the engine is healthy. Raises ``LoadFailed`` if it exits first."""
         log, printed = self._engine.log, asyncio.Event()
         log.follow(printed)
-        healthy = asyncio.ensure_future(self._is_healthy(run, printed, note))
-        exited = asyncio.ensure_future(run.process.exited())
+        healthy = asyncio.ensure_future(self._is_healthy(run, printed))
         try:
-            await asyncio.wait({healthy, exited}, return_when=asyncio.FIRST_COMPLETED)
-            if exited.done():
-                raise self._engine.errors.exited_early(exited.result(), run.first_line)
+            await asyncio.wait({healthy, run.exited}, return_when=asyncio.FIRST_COMPLETED)
+            if run.exited.done():
+                raise self._engine.errors.exited_early(run.exited.result(), run.first_line)
             healthy.result()
         finally:
             log.unfollow(printed)
             healthy.cancel()
-            exited.cancel()
-            del healthy, exited  # a failure refers to this frame, and its task to the failure
+            del healthy  # a failure refers to this frame, and its task to the failure
 
-    async def _is_healthy(self, run: EngineRun, printed: asyncio.Event, note: Callable[[str], None]) -> None:
+    async def _is_healthy(self, run: EngineRun, printed: asyncio.Event) -> None:
         await run.process.listening()
         managed = self._engine.managed
-        await HealthCheck(managed.driver.driver, managed.model.health_path).wait_until_healthy(
-            run.client, printed, note
-        )
+        check = HealthCheck(managed.driver.driver, managed.model.health_path)
+        await check.wait_until_healthy(run.client, printed, self._note_problem)

@@ -43,12 +43,13 @@ class StartLimits:
 
     def __init__(self, model: ModelSettings, log: LogRing) -> None:
         self._loop = asyncio.get_running_loop()
-        self._total, self._silence = longest_start(model), longest_silence(model)
+        self._total = longest_start(model)
+        self._silence = self._total if model.start_silence is None else model.start_silence
         self._log = log
-        self._end = self._loop.time() + self._total
+        self._heard = self._loop.time()
+        self._end = self._heard + self._total
         self._printed = log.received
         self._moved: int | None = None
-        self.note_progress()
 
     def note_progress(self) -> None:
         """Note that the start makes progress."""
@@ -71,7 +72,7 @@ class StartLimits:
         """
         task = asyncio.ensure_future(work)
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self.note_progress()
+        self._heard = self._loop.time()
         try:
             while not task.done():
                 await asyncio.wait({task}, timeout=self._until_next_look())

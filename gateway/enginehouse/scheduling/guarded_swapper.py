@@ -61,10 +61,10 @@ class GuardedSwapper(Swapper):
 
     def _checked(self, method: str, answer: Sequence[str], allowed: Sequence[str]) -> tuple[str, ...]:
         names = () if isinstance(answer, str) else tuple(answer)
-        if isinstance(answer, str) or any(type(name) is not str for name in names):
+        if isinstance(answer, str) or not {*map(type, names)} <= {str}:
             returned = f"an object of type {type(answer).__name__}"
             raise wrong_result(self._plugin, f"returned {returned} from {method} instead of a list of replicas")
-        if any(name not in allowed for name in names):
+        if not {*names} <= {*allowed}:
             raise wrong_result(
                 self._plugin, f"returned {list(names)} from {method}, which may only name {list(allowed)}"
             )

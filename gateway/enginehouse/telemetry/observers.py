@@ -97,7 +97,11 @@ class Observers:
 def notify(callbacks: Callbacks, *facts: object) -> None:
     """Call all of them with ``facts``. An exception, even ``SystemExit``, is logged and stops no other call."""
     for callback in callbacks:
-        _notify_one(callback, facts)
+        try:
+            callback.call(*facts)
+        except BaseException as error:  # noqa: PERF203 - one that fails must not stop the others
+            name = getattr(callback.method, "__name__", "a method")
+            log_plugin_failure(callback.plugin, f"failed in {name}", error)
 
 
 async def _carry_out(call: SampledCall, limit: float | None = None) -> None:
@@ -119,11 +123,3 @@ async def _finished(method: Callable[[], Awaitable[None] | None]) -> None:
 def _override(observer: Observer, event: str) -> Callable[..., Any] | None:
     own = getattr(type(observer), event)
     return getattr(observer, event) if own is not getattr(Observer, event) else None
-
-
-def _notify_one(callback: SampledCall, facts: tuple[object, ...]) -> None:
-    try:
-        callback.call(*facts)
-    except BaseException as error:
-        name = getattr(callback.method, "__name__", "a method")
-        log_plugin_failure(callback.plugin, f"failed in {name}", error)

@@ -54,8 +54,7 @@ class KeptEvents(NamedEvents):
         self._keep(self._facts.epoch(), event, facts)
 
     def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
-        waiting = sum(target in (each["replica"], *each["waits_for"]) for each in self._live.snapshot()["requests"])
-        self.send("swap_started", target=target, evict=evict, waiting=waiting)
+        self.send("swap_started", target=target, evict=evict, waiting=self._live.waiting_for(target))
 
     def newest_first(self, since: float, most: int) -> list[KeptEvent]:
         """At most so many events since that time."""

@@ -127,6 +127,14 @@ class LiveView:
             "requests": self.requests(),
         }
 
+    def waiting_for(self, replica: str) -> int:
+        """How many live requests are routed to ``replica``, or wait for a model that it serves."""
+        found = 0
+        for live in self._relay.live:
+            route = live.route
+            found += (route is not None and route.chosen.replica == replica) or replica in live.state().waits_for
+        return found
+
     def evicted_for(self, candidate: ExplainedCandidate) -> list[str]:
         """The replicas that would stop so that ``candidate`` could be loaded; none if it runs."""
         fleet, name = self._relay.context.fleet, candidate.replica

@@ -119,7 +119,8 @@ def test_an_engine_waits_for_room_and_is_then_launched_where_it_was_placed(in_vi
         assert (stage.supervisor.state, stage.supervisor.problem) == (PLACING, "it needs 1 GPU, and 0 of 8 are free")
         stage.cluster.room.set()
         await start
-        assert stage.supervisor.place == PLACE
+        assert stage.supervisor.run is not None
+        assert stage.supervisor.run.place == PLACE
 
     in_virtual_time(scenario())
     assert stage.states == [STARTING, PLACING, STARTING, READY]
@@ -144,7 +145,8 @@ def test_a_model_that_no_machine_can_hold_waits_before_others_are_stopped(in_vir
         assert stage.supervisor.state is PLACING
         stage.cluster.room.set()  # a machine has come
         await loading
-        assert stage.supervisor.place == PLACE
+        assert stage.supervisor.run is not None
+        assert stage.supervisor.run.place == PLACE
 
     in_virtual_time(scenario())
     assert len(stage.cluster.asked) == 1

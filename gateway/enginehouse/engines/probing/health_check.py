@@ -44,19 +44,19 @@ class HealthCheck:
         ``on_problem`` gets each problem.
         """
         pause = _FIRST_PAUSE_S
-        while (problem := await self._problem_or_overload(engine)) is not None:
+        while True:
+            try:
+                problem = await self.problem(engine, _TIMEOUT_S)
+            except Overloaded as error:
+                problem = str(error)
+            if problem is None:
+                return
             on_problem(problem)
             rest = max(_FIRST_PAUSE_S, pause * _REST)
             await asyncio.sleep(rest)
             printed.clear()  # engines print a line about each health check too
             await wait_within(pause - rest, printed)
             pause = min(pause * _PAUSE_GROWTH, _LONGEST_PAUSE_S)
-
-    async def _problem_or_overload(self, engine: EngineClient) -> str | None:
-        try:
-            return await self.problem(engine, _TIMEOUT_S)
-        except Overloaded as error:
-            return str(error)
 
     async def problem(self, engine: EngineClient, timeout: float) -> str | None:
         """The reason, for people, why the engine cannot take requests now; ``None`` if it can.

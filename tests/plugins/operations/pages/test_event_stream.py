@@ -37,6 +37,9 @@ class Stage:
     def snapshot(self) -> dict[str, Any]:
         return {"replicas": self.replicas, "requests": sorted(self.phases), "backends": DOWN}
 
+    def waiting_for(self, replica: str) -> int:
+        return 0
+
     def progress(self) -> dict[str, tuple[Phase, int | None]]:
         return dict(self.phases)
 

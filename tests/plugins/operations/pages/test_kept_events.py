@@ -21,8 +21,6 @@ from enginehouse_operations.pages.kept_events import KeptEvents
 from tests.plugins.operations.pages.test_history import attempt
 from tests.support.page_facts import page_facts
 
-WAITS = [{"replica": "m@m", "waits_for": []}, {"replica": None, "waits_for": ["m@m", "m@n"]}]
-
 
 class Run:
     """A run of a gateway whose state lies in ``folder``."""
@@ -44,7 +42,10 @@ class Run:
 
     def snapshot(self) -> Mapping[str, Any]:
         health = Health.UNHEALTHY if self.error else Health.HEALTHY
-        return {"requests": WAITS, "backends": [{"backend": "a", "health": health, "error": self.error}]}
+        return {"backends": [{"backend": "a", "health": health, "error": self.error}]}
+
+    def waiting_for(self, replica: str) -> int:
+        return 2 if replica == "m@m" else 0
 
     def progress(self) -> dict[str, tuple[Phase, int | None]]:
         return {}
