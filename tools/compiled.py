@@ -66,7 +66,7 @@ MODULES = {
         "request",
     ),
     "gateway/enginehouse/relay/answers": ("fast_path", "held_answer", "joined_reply", "json_answer", "reply"),
-    "gateway/enginehouse/relay/attempts": ("attempt", "dispatch", "hedge"),
+    "gateway/enginehouse/relay/attempts": ("answer_judge", "attempt", "dispatch", "hedge"),
     "gateway/enginehouse/relay/events": ("chunk", "plain_event", "sse", "stream_check"),
     "gateway/enginehouse/relay/heads": ("answer_head", "behalf", "headers", "known_head"),
     "gateway/enginehouse/relay/jobs": (

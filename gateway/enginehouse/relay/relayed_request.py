@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from enginehouse.domain.errors import CannotContinue, EngineRefused, RequestError, UpstreamError
-from enginehouse.domain.route import Route
 from enginehouse.domain.stream_tokens import StreamTokens
 from enginehouse.domain.ticket import Phase
 from enginehouse.fleet.verdicts import REFUSALS
@@ -15,35 +13,24 @@ from enginehouse.interfaces.continuers import Continuer
 from enginehouse.interfaces.kept_streams import KeptStream
 from enginehouse.relay.answers.engine_error import context_error, readable_error
 from enginehouse.relay.answers.joined_reply import JoinedReply
-from enginehouse.relay.answers.json_answer import JsonInPieces, read_answer, why_misfit
+from enginehouse.relay.answers.json_answer import JsonInPieces
 from enginehouse.relay.answers.reply import Reply
+from enginehouse.relay.attempts.answer_judge import AnswerJudge
 from enginehouse.relay.attempts.attempt import Attempt, client_error, defect
 from enginehouse.relay.attempts.hedge import Hedge
 from enginehouse.relay.door import Door
-from enginehouse.relay.engine_memory import EngineShare
 from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.heads.behalf import ATTEMPTS, wants_cache_line
 from enginehouse.relay.heads.headers import origin_lines
 from enginehouse.relay.jobs.continuation_job import ContinuationJob
-from enginehouse.relay.jobs.job import Job, Suspects
+from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.endings import WITHDRAWN, Endings
 from enginehouse.relay.live.live_request import MovedStream
 from enginehouse.relay.moves.move import Move
 from enginehouse.relay.request import CLIENT_LEFT, Request
-from enginehouse.relay.retrying.retries import Outcome
-from enginehouse.relay.retrying.retry_after import SAID_WITH
 from enginehouse.telemetry.log_context import log_context
-
-
-class FirstRefusal(NamedTuple):
-    """The first refusal of an engine: the client gets it if no other engine says otherwise."""
-
-    head: AnswerHead
-    body: bytes
-    route: Route
-    share: EngineShare
 
 
 class RelayedRequest(Request):
@@ -58,19 +45,16 @@ class RelayedRequest(Request):
     - ``_held``: a move reads no more of the source's answer.
     - ``_overhead``: the seconds that the gateway took until the request was sent.
     - ``_ping_at``: when its client gets a ping, if nothing else comes until then.
-    - ``_suspects``: engines that refused the request, which count only if another one serves it.
     - ``_unread``: the bytes that the client had not taken when its answer was last looked at.
     """
 
     moving: Callable[[], None] | None = None
     _hedge: Hedge | None = None
     _rest: ContinuationJob | None = None
-    _refusal: FirstRefusal | None = None
     _held: bool = False
     _overhead: float = 0.0
     _ping_at: float = 0.0
     _served_model: str = ""
-    _suspects: Suspects = ()
     _unread: int = 0
 
     def __init__(self, job: Job, door: Door, endings: Endings) -> None:
@@ -81,6 +65,7 @@ class RelayedRequest(Request):
         hedging = job.context.hedging
         if hedging is not None:
             self._hedge = Hedge(self._dispatch, self, hedging)
+        self._judge = AnswerJudge(job, self._dispatch, self._hedge)
 
     # --- as others see it
 
@@ -240,10 +225,12 @@ class RelayedRequest(Request):
 
         ``None`` if it is too early, if the request is sent again instead, or if the answer was passed on as a whole.
         """
-        head, job, rest, is_first = attempt.head, self.job, self._rest, not attempt.answered_at
+        head, job, rest, judge, reply = attempt.head, self.job, self._rest, self._judge, self._reply
         assert head is not None
-        at_once = job.raw and head.status < 400
-        if not (body or complete or at_once) or self._turns_away(attempt, body, complete):
+        at_once, is_first = job.raw and head.status < 400, not attempt.answered_at
+        if not (body or complete or at_once):
+            return None
+        if is_first and rest is None and judge.turns_away(attempt, body, complete):
             return None
         if not at_once:
             body = attempt.hold(body, job.context.hold_answers, complete=complete)
@@ -253,75 +240,25 @@ class RelayedRequest(Request):
             return body if self._accept(attempt, head, rest) else None
         if complete and head.status >= 400 and not is_first and self._dispatch.goes_elsewhere(body):
             return None
-        if (misfit := self._misfit(attempt, head)) is not None:
+        if (misfit := judge.misfit(attempt, reply, head)) is not None:
             attempt.cancel()
             self._lost(misfit)
             return None
-        must_be_json = self._must_be_json(head)
-        if must_be_json and complete:
-            chosen = attempt.route.chosen
-            problem, counted = read_answer(body, chosen.backend, may_be_error=self._reply.form.is_checked)
-            if problem is not None:
-                self._lost(context_error(problem.details.get("error"), chosen, job.requirements) or problem)
-                return None
-            self._reply.counted = counted
+        must_be_json = judge.must_be_json(reply, head)
+        if must_be_json and complete and (problem := judge.read(attempt, reply, body)) is not None:
+            self._lost(problem)
+            return None
         if self._hedge is not None:
             self._hedge.begins(attempt, head.status)
         return self._begin_reply(attempt, body, complete=complete, must_be_json=must_be_json)
-
-    def _turns_away(self, attempt: Attempt, body: bytes, complete: bool) -> bool:
-        """Judge an answer whose body begins; whether the request is sent again instead, because of its status."""
-        head, job = attempt.head, self.job
-        if attempt.answered_at or self._rest is not None:
-            return False
-        assert head is not None
-        if complete and head.status >= 400 and self._dispatch.goes_elsewhere(body):
-            return True
-        now = job.context.clock.now()
-        attempt.begins_answer(now)
-        self._suspects = job.judge(attempt.route, head.status, now - attempt.sent_at, self._suspects)
-        if head.status < 400:
-            return False
-        if head.status in SAID_WITH:
-            job.context.asked_for_pause(attempt.route.chosen.backend, head.lines)
-        if head.status not in job.retry_statuses or ATTEMPTS in head.lines:  # a gateway there has tried its engines
-            return False
-        return self._retries(attempt, head, body if complete else None)
-
-    def _retries(self, attempt: Attempt, head: AnswerHead, body: bytes | None) -> bool:
-        """Leave the request to another replica, because this one's answer is worth a retry; whether there is one.
-
-        ``body``: of the answer, if it is whole.
-        """
-        if self._refusal is None and body is not None and head.status in REFUSALS:
-            share = EngineShare(self.job.context.engine_memory, "answer", len(body))
-            if not share.take(len(body)):
-                self._refusal = FirstRefusal(head, body, attempt.route, share)
-        if self._hedge is not None and self._hedge.takes_over("answered"):
-            return True
-        return self._dispatch.retry(Outcome.ANSWERED)
-
-    def _misfit(self, attempt: Attempt, head: AnswerHead) -> RequestError | None:
-        """The error for an answer of a kind that the client does not understand; ``None`` if it does."""
-        job, reply = self.job, self._reply
-        streams = job.requirements is not None and job.requirements.stream
-        fits = head.status == 200 and (head.stream == streams or job.gathers)
-        if fits or job.raw or reply.status or not reply.form.is_checked:
-            return None
-        return why_misfit(head, attempt.upstream.name, streams=streams)
-
-    def _must_be_json(self, head: AnswerHead) -> bool:
-        """Whether the answer is JSON or bad: it says so, or it answers a chat or the like and is not a stream."""
-        if head.status >= 300 or self.job.raw:
-            return False
-        return head.json or (not head.stream and not head.opaque and self._reply.form.is_checked)
 
     def _begin_reply(self, attempt: Attempt, body: bytes, *, complete: bool, must_be_json: bool) -> bytes | None:
         """Begin the reply with an answer that fits, or deliver it if it is whole; returns what is left to pass on."""
         head, whole, route, job, reply = attempt.head, body, attempt.route, self.job, self._reply
         assert head is not None
-        if self._refusal is not None and complete and head.status in REFUSALS:
-            head, whole, route, _ = self._refusal
+        refusal = self._judge.refusal
+        if refusal is not None and complete and head.status in REFUSALS:
+            head, whole, route, _ = refusal
         chosen = route.chosen
         if complete and head.status >= 400 and not (job.raw or head.opaque or head.stream):
             head, whole = readable_error(head, whole, reply.form, chosen, job.requirements)
@@ -379,7 +316,7 @@ class RelayedRequest(Request):
 
     def _served(self, attempt: Attempt, status: int) -> None:
         """Tell that the engine's whole answer was good, and end the request."""
-        self._dispatch.job.served(attempt.route, status, self._suspects)
+        self._dispatch.job.served(attempt.route, status, self._judge.suspects)
         self._settle(attempt, status)
 
     def _complete(self, attempt: Attempt, ending: bytes) -> None:
@@ -639,8 +576,7 @@ class RelayedRequest(Request):
             attempt.counted(answer)
         if self._hedge is not None:
             self._hedge.end(outcome, error.message if error is not None else "")
-        if self._refusal is not None:
-            self._refusal.share.give_back()
+        self._judge.release()
         model = attempt.route.chosen.model if attempt is not None else self._served_model
         self.end(status, outcome, error, answer, model)
         if self.moving is not None:
