@@ -89,6 +89,30 @@ async def test_what_is_left_of_limits_is_known(tmp_path: Path) -> None:
     ]
     assert [*running.counting.limits_left("b"), *running.counting.limits_left("nobody")] == []
     assert running.counting.cost("m", 5, 0, 1000) == pytest.approx(0.1)
+    assert running.counting.cost("without a price", 5, 0, 1000) == 0.0
+
+
+async def test_a_running_request_takes_the_price_of_its_whole_prompt_from_a_budget(tmp_path: Path) -> None:
+    auth = {"keys": [{"name": "a", "key": "a", "budget_per_month": 1.0}]}
+    running = Running(tmp_path, NOON, auth=auth, prices={"m": {"input": 1000.0, "cached": 0.0}})
+    holder = running.counting.keyring.named("a")
+    assert holder is not None
+    holder.admit(Requirements(model="m", estimated_tokens=500), 0)
+    (left,) = running.counting.limits_left("a")
+    assert left.left == pytest.approx(0.5)
+
+
+async def test_it_is_known_when_a_key_was_seen_last_within_a_month(tmp_path: Path) -> None:
+    first = Running(tmp_path, NOON)
+    await first.callers.start()
+    first.use(10)
+    await first.callers.close()
+    for later, seen in ((0.0, True), (29 * 86400.0, True), (32 * 86400.0, False)):
+        again = Running(tmp_path, NOON + later)
+        await again.callers.start()
+        known = await again.counting._last_used()
+        assert ("a" in known) is seen, later
+        await again.callers.close()
 
 
 async def test_what_was_used_before_a_restart_counts_against_limits(tmp_path: Path) -> None:
@@ -105,6 +129,14 @@ async def test_the_tokens_of_yesterday_do_not_count_but_its_costs_do(tmp_path: P
     again = await restarted(tmp_path / "other", NOON + 86400, 10_001)
     with pytest.raises(BudgetExhausted, match="budget_per_month"):
         again.admit()
+    await again.callers.close()
+
+
+async def test_the_costs_of_yesterday_do_not_count_against_the_budget_of_a_day(tmp_path: Path) -> None:
+    auth = {"keys": [{"name": "a", "key": "a", "budget_per_day": 1.0}]}
+    again = await restarted(tmp_path, NOON + 86400, 9000, auth=auth)
+    (left,) = again.counting.limits_left("a")
+    assert left.left == pytest.approx(1.0)
     await again.callers.close()
 
 

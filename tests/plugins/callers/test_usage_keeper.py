@@ -210,3 +210,29 @@ async def test_a_full_disk_keeps_a_bounded_number_of_rows(keeper: MakeKeeper) ->
     store.full = False
     (row,) = await it.usage(0, NOW)
     assert (row.user, row.requests) == ("other", 30_000)
+
+
+class BusyAtFirst(SqliteUsage):
+    """Cannot write at its first try."""
+
+    tries = 0
+
+    def add(self, rows: Sequence[UsageRow], entries: Sequence[AuditEntry]) -> None:
+        self.tries += 1
+        if self.tries == 1:
+            raise OSError("busy")
+        super().add(rows, entries)
+
+
+async def test_an_end_writes_again_what_could_not_be_written(tmp_path: Path) -> None:
+    it = UsageKeeper(UsageMeter(StoppedClock(NOW), Prices({})), 0, StoppedClock(NOW))
+    store = BusyAtFirst()
+    store.prepare(tmp_path)
+    it.use(store)
+    it.meter.add(record(), "m", 0)
+    await it.close()
+    other = SqliteUsage()
+    other.prepare(tmp_path)
+    (row,) = other.usage(0, NOW)
+    other.close()
+    assert (row.requests, store.tries) == (1, 2)
