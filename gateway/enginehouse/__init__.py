@@ -126,8 +126,8 @@ if not TYPE_CHECKING:
 
             found = getattr(import_module(_MODULES[name]), name)
         else:
-            from enginehouse._moved import refuse
+            from enginehouse._moved import find
 
-            refuse(name)
+            found = find(name)
         globals()[name] = found
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from importlib import import_module
 
 _NAMES = {
     "enginehouse.backends": """
@@ -98,14 +98,18 @@ _INTERNAL = ("GuardedSwapper", "LoadedConfig", "Reloaded", "serve_document", "ta
 """Names that only bundled plugins used."""
 
 
-def refuse(name: str) -> NoReturn:
-    """Say why ``enginehouse`` has no such name.
+def find(name: str) -> object:
+    """What the name means that ``enginehouse`` had: plugins that import it from there keep working.
 
-    Raises ``ImportError`` for one that it had, whose message ``from enginehouse import NAME`` shows as it is, and
-    ``AttributeError`` for any other.
+    Raises ``ImportError`` for a name that the core does not have any more, whose message ``from enginehouse import
+    NAME`` shows as it is, and ``AttributeError`` for one that never was.
     """
-    if name in _MODULES:
-        raise ImportError(f"import '{name}' from '{_MODULES[name]}'")
     if name in _INTERNAL:
         raise ImportError(f"'{name}' is internal now: plugins have no use for it")
-    raise AttributeError(f"module 'enginehouse' has no attribute '{name}'")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'enginehouse' has no attribute '{name}'")
+    module = _MODULES[name]
+    if not module.startswith("enginehouse."):  # the core imports no plugin
+        raise ImportError(f"import '{name}' from '{module}'")
+    found: object = getattr(import_module(module), name)
+    return found
