@@ -39,6 +39,7 @@ logger = logging.getLogger(__name__)
 _WITH_HOOKS = [kind for kind in KINDS if kind.hook]
 _HOOKS = [kind.hook for kind in _WITH_HOOKS]
 _COMMANDS_NOW = f"name each command in [project.entry-points.'{COMMANDS}'], as in: hello = 'my_plugin.commands:hello'"
+_NOT_LEFT_OUT = "; it may have an authenticator, so it is not left out: repair it, or name it in plugins.disabled"
 _NEAR = 0.85
 """How alike a function's name is to a hook's that it was probably meant for (``difflib``'s ratio)."""
 
@@ -77,8 +78,8 @@ def load_plugins(settings: PluginSettings) -> LoadedPlugins:
     """
     loaded = collect(settings)
     for broken in loaded.broken:
-        if has_words(broken.module, ("register_authenticators",)):
-            raise broken.problem
+        if settings.on_error == "skip" and has_words(broken.module, ("register_authenticators",)):
+            raise broken.error(f"{broken.problem.problem}{_NOT_LEFT_OUT}")
     for problem in loaded.problems:
         if settings.on_error == "fail":
             raise problem

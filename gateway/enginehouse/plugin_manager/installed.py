@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from importlib.metadata import Distribution, EntryPoint, PackageMetadata, entry_points, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -149,12 +150,14 @@ def _package(entry_point: EntryPoint) -> str:
 
 def _source(module: str) -> bytes | None:
     """The source of ``module``, found without importing it or the packages around it."""
-    parts, path = module.split("."), None
-    for length in range(1, len(parts) + 1):
-        spec = PathFinder.find_spec(".".join(parts[:length]), path)
-        if spec is None:
-            return None
-        path, origin = spec.submodule_search_locations, spec.origin
+    parts = module.split(".")
+    spec = find_spec(parts[0])  # by every finder: an editable installation may have one of its own
+    for length in range(2, len(parts) + 1):
+        if spec is not None:
+            spec = PathFinder.find_spec(".".join(parts[:length]), spec.submodule_search_locations)
+    if spec is None:
+        return None
+    origin = spec.origin
     if origin is None or not origin.endswith(".py"):
         return None
     return Path(origin).read_bytes()

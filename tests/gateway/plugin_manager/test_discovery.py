@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import logging
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 import pytest
@@ -99,6 +102,30 @@ def test_a_name_that_no_plugin_has_is_a_warning_when_errors_are_skipped(caplog: 
 
     assert [problem.key for problem in loaded.unknown] == ["plugins.disabled"]
     assert "no plugin 'nothing' is installed" in caplog.text
+
+
+class Editable(MetaPathFinder):
+    """The finder of an editable installation: its module lies in ``folder``, which is not on ``sys.path``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
+        return PathFinder.find_spec(fullname, [str(self._folder)]) if path is None else None
+
+
+def test_a_broken_plugin_of_an_editable_installation_is_left_out_when_errors_are_skipped(
+    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("shift", "import no_such_library")
+    elsewhere = tmp_path / "src"
+    elsewhere.mkdir()
+    (tmp_path / "enginehouse_shift.py").rename(elsewhere / "enginehouse_shift.py")
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Editable(elsewhere)])
+
+    [broken] = load_plugins(SKIP).broken
+
+    assert broken.entry_point == "shift"
 
 
 ORIGIN = "plugin 'shift' from enginehouse-shift 1.2.3: "
