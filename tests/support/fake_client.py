@@ -95,6 +95,9 @@ class StubRelay:
     def check_open(self) -> None:
         pass
 
+    def request_id(self, headers: Headers) -> bytes:
+        return b"r1"
+
     def open(self, door: Door, path: str, headers: Headers) -> _Exchange:
         return _Exchange(self, door, path, headers)
 

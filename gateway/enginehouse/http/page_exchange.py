@@ -72,7 +72,8 @@ def address_of(transport: Any, side: str) -> tuple[str, int] | None:
 class PageExchange(OpenExchange):
     """One request that ``application`` answers, in a task among ``tasks``.
 
-    What it reads of the body counts as memory of bodies until the answer is complete.
+    The answer has the header ``x-request-id`` with ``request_id``, unless the application gives it one. What the
+    application reads of the body counts as memory of bodies until the answer is complete.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class PageExchange(OpenExchange):
         inbound: Inbound,
         stream: BodyStream,
         scope: Scope,
+        request_id: bytes,
         application: ASGIApp,
         memory: BodyMemory,
         tasks: set[asyncio.Task[None]],
@@ -87,6 +89,7 @@ class PageExchange(OpenExchange):
         self._inbound = inbound
         self._stream = stream
         self._scope = scope
+        self._request_id = request_id
         self._application = application
         self._share = BodyShare(memory)
         self._tasks = tasks
@@ -125,7 +128,8 @@ class PageExchange(OpenExchange):
         except BaseException:
             _log.exception("A page failed")
             if not self._started and not self._gone:
-                self._inbound.answer(500, b"content-type: application/json\r\n", _FAILED)
+                lines = b"content-type: application/json\r\nx-request-id: %s\r\n" % self._request_id
+                self._inbound.answer(500, lines, _FAILED)
                 self._complete = True
         finally:
             self._share.give_back()
@@ -155,9 +159,10 @@ class PageExchange(OpenExchange):
     def _start(self, status: int, headers: Any) -> None:
         if self._started:
             raise RuntimeError("The answer has begun already")
-        lines = []
+        lines, names = [], set()
         for name, value in headers:
             name = name.lower()
+            names.add(name)
             if _BAD_NAME.search(name) or _BAD_VALUE.search(value):
                 raise RuntimeError(f"The answer has an invalid header {name!r}")
             if name == b"content-length":
@@ -167,6 +172,8 @@ class PageExchange(OpenExchange):
                     self._inbound.keep_alive = False
             elif name not in _FRAMING:
                 lines.append(b"%s: %s\r\n" % (name, value))
+        if b"x-request-id" not in names:
+            lines.append(b"x-request-id: %s\r\n" % self._request_id)
         self._started = True
         self._inbound.start(status, b"".join(lines), self._left)
         if self._scope["method"] == "HEAD":

@@ -81,7 +81,8 @@ class HttpServer:
             relayed = self._paths.find(method, target, headers)
             if relayed is None:
                 scope = page_scope("http", method, target, version, headers, transport)
-                page = PageExchange(inbound, stream, scope, self._application, self.admission.body_memory, self.tasks)
+                request_id, memory = self.admission.relay.request_id(headers), self.admission.body_memory
+                page = PageExchange(inbound, stream, scope, request_id, self._application, memory, self.tasks)
                 inbound.read_from(stream, lambda *_: page, lambda _: page.begin(b""))
                 return
             inbound.opens, inbound.lines = relayed.opens, self.cors.lines(headers)

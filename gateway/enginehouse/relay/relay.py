@@ -86,7 +86,7 @@ class Relay:
 
     def open_form(self, door: Door, path: str, headers: Headers) -> OpenExchange:
         """A new exchange for a form, which the door treats as one from ``open``."""
-        return self._exchange(FormJob(self.context, path, headers, self._request_id(headers)), door)
+        return self._exchange(FormJob(self.context, path, headers, self.request_id(headers)), door)
 
     def open_upload(
         self, door: Door, path: str, headers: Headers, reader: FormReader, upload: Upload, length: int | None
@@ -96,17 +96,17 @@ class Relay:
         The door calls ``begin`` with its beginning once ``reader`` has found the model, and adds the rest to
         ``upload``. ``length``: of the form in bytes, if it is known.
         """
-        request_id = self._request_id(headers)
+        request_id = self.request_id(headers)
         job = UploadJob(self.context, path, headers, request_id, reader=reader, upload=upload, length=length)
         return self._exchange(job, door)
 
     def pass_through(self, door: Door, path: str, headers: Headers, call: EngineCall) -> OpenExchange:
         """A new exchange that passes ``call`` to its engine unread; the door treats it as one from ``open``."""
-        return self._exchange(EngineJob(self.context, path, headers, self._request_id(headers), call), door)
+        return self._exchange(EngineJob(self.context, path, headers, self.request_id(headers), call), door)
 
     def open_pick(self, client: PickClient, path: str, headers: Headers, fallbacks: int = 0, address: str = "") -> Pick:
         """A new request whose bytes somebody else moves; ``client`` learns where it goes. ``address``: the client's."""
-        job = PickingJob(self.context, path, headers, self._request_id(headers))
+        job = PickingJob(self.context, path, headers, self.request_id(headers))
         pick = Pick(job, client, self.endings, fallbacks, address)
         self._begun(pick)
         return pick
@@ -114,7 +114,7 @@ class Relay:
     def web_socket(self, path: str, headers: Headers, call: EngineCall, largest: int) -> WebSocket:
         """A new WebSocket; the door then calls its ``run``. ``largest``: the size limit of an engine's messages."""
         socket = WebSocket(
-            EngineJob(self.context, path, headers, self._request_id(headers), call), largest, self.endings
+            EngineJob(self.context, path, headers, self.request_id(headers), call), largest, self.endings
         )
         self._begun(socket)
         return socket
@@ -176,7 +176,7 @@ class Relay:
         protocol: str = "openai",
         decoded: InferenceRequest | None = None,
     ) -> OpenExchange:
-        request_id, context = self._request_id(headers), self.context
+        request_id, context = self.request_id(headers), self.context
         interceptors, sharing = context.interceptors, None
         filtering: FilteringDoor | None = None
         if interceptors is not None:
@@ -223,7 +223,8 @@ class Relay:
         self.live[request] = self._begun_count
         self._watchdog.wake()
 
-    def _request_id(self, headers: Headers) -> bytes:
+    def request_id(self, headers: Headers) -> bytes:
+        """The id of a request with ``headers``: the client's, else a new one."""
         theirs = find_request_id(headers)
         if theirs:
             return theirs

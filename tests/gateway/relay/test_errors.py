@@ -58,6 +58,14 @@ async def test_an_unknown_path_is_not_found(house: OpenGateway, engine: StartEng
         assert (reply.status, reply.code) == (404, "not_found")
 
 
+async def test_a_page_names_its_request_too(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(await engine())
+    paths = ("/nothing", "/health", "/v1/models/nothing", "/api/status", "/v1/chat/completions")
+    ids = {(await gateway.ask(gateway.get(path))).value("x-request-id") for path in paths}
+    assert len(ids) == len(paths)
+    assert (await gateway.ask(gateway.get("/nothing", b"x-request-id: mine"))).value("x-request-id") == "mine"
+
+
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
 async def test_a_wrong_method_is_not_allowed(house: OpenGateway, engine: StartEngine, method: str) -> None:
     gateway = await house(await engine())
