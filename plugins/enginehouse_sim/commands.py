@@ -24,7 +24,7 @@ from enginehouse_sim.simulator.core.options import (
 )
 from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.serve.command import serve
-from enginehouse_sim.simulator.steps.profile import latency_files, load_profile, profile_text
+from enginehouse_sim.simulator.steps.profile import latency_files, load_profile
 
 if TYPE_CHECKING:
     from enginehouse_sim.simulator.replay.gateway_replay import Setting
@@ -358,33 +358,3 @@ def trace(requests: int, rate: float, lengths: str, prefix_sharing: float, model
     names = [name.strip() for name in models.split(",") if name.strip()]
     workload = Workload(rate=rate, lengths=lengths, prefix_sharing=prefix_sharing, models=names, seed=seed)
     write(workload.requests(requests), sys.stdout.buffer)
-
-
-@sim.command(context_settings={"show_default": True})
-@click.option("--gpu", default="h100", help="h100, h200, a100, l40s, l4 or a10g.")
-@click.option("--model", default="llama-3-8b", help="llama-3-8b, or the config.json of a dense model.")
-@click.option(
-    "--flops-share",
-    type=Finite(0, 1, min_open=True),
-    default=0.5,
-    help="Share of the GPU's operations that is reached.",
-)
-@click.option(
-    "--bandwidth-share",
-    type=Finite(0, 1, min_open=True),
-    default=0.8,
-    help="Share of the GPU's bandwidth that is reached.",
-)
-def roofline(gpu: str, model: str, flops_share: float, bandwidth_share: float) -> None:
-    """Print a speed profile from the data sheet of a GPU.
-
-    Save it as a .toml file, and use it as --profile.
-
-    A step takes as long as its arithmetic, or as reading the weights and the cache, whichever is longer. Engines reach
-    a share of the data sheet's figures only.
-    """
-    from enginehouse_sim.simulator.steps.profile import computed_profile, gpu_called, model_of
-
-    shares = {"flops_share": flops_share, "bandwidth_share": bandwidth_share}
-    made = computed_profile(msgspec.structs.replace(gpu_called(gpu), **shares), model_of(model))
-    click.echo(profile_text(made), nl=False)

@@ -108,9 +108,7 @@ def test_a_replay_that_answers_nothing_has_figures_of_nothing(tmp_path: Path) ->
     assert re.search(r"answered requests +│ +0 │", invoke("replay", str(path)))
 
 
-@pytest.mark.parametrize(
-    "arguments", [("replay", "--speedup", "nan"), ("trace", "--rate", "inf"), ("roofline", "--flops-share", "nan")]
-)
+@pytest.mark.parametrize("arguments", [("replay", "--speedup", "nan"), ("trace", "--rate", "inf")])
 def test_a_number_is_finite(arguments: tuple[str, ...], trace: str) -> None:
     result = CliRunner().invoke(sim, [*arguments, *([trace] if arguments[0] == "replay" else [])])
     assert result.exit_code == 2
@@ -228,27 +226,6 @@ def test_a_made_trace_can_be_replayed(tmp_path: Path) -> None:
     [only] = json.loads(invoke("replay", str(path), "--config", str(file), "--json"))["variants"]
     assert only["output_tokens"] == 60
     assert all(each["requests"] for each in only["per_instance"])
-
-
-def test_a_computed_profile_can_be_used(trace: str, tmp_path: Path) -> None:
-    model = tmp_path / "config.json"
-    sizes = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
-    model.write_text(json.dumps({**sizes, "vocab_size": 1000, "num_key_value_heads": 2, "model_type": "tiny"}))
-    made = invoke("roofline", "--gpu", "l4", "--model", str(model))
-    assert "tiny in 16 bit on one NVIDIA L4" in made
-    path = tmp_path / "tiny.toml"
-    path.write_text(made)
-    tiny = json.loads(invoke("replay", trace, "--json", "--profile", str(path)))
-    path.write_text(invoke("roofline", "--gpu", "l4"))
-    larger = json.loads(invoke("replay", trace, "--json", "--profile", str(path)))
-    assert 0 < tiny["ttft_ms"]["p50"] < larger["ttft_ms"]["p50"]
-
-
-@pytest.mark.parametrize("arguments", [("--gpu", "h10"), ("--model", "none.json")])
-def test_what_has_no_data_is_an_error(arguments: tuple[str, str]) -> None:
-    result = CliRunner().invoke(sim, ["roofline", *arguments])
-    assert result.exit_code == 1
-    assert arguments[1] in str(result.exception)
 
 
 def test_an_unknown_profile_is_named(trace: str) -> None:

@@ -1,4 +1,4 @@
-"""Profiles: data files with the speed of an engine; those of a data sheet are computed here."""
+"""Profiles: data files with the speed of an engine."""
 
 from __future__ import annotations
 
@@ -117,17 +117,12 @@ class PolynomialProfile(Profile, tag="polynomial", frozen=True, kw_only=True):
 AnyProfile = PassProfile | PolynomialProfile
 
 
-def profile_text(profile: AnyProfile) -> str:
-    """The profile as a TOML file; fields with their default are left out."""
+def write_profile(path: Path, profile: AnyProfile) -> None:
+    """Write the profile to a TOML file, without fields that have their default. Raises ``ConfigError``."""
     import tomli_w
 
-    return tomli_w.dumps(msgspec.to_builtins(profile))
-
-
-def write_profile(path: Path, profile: AnyProfile) -> None:
-    """Write the profile to a file. Raises ``ConfigError``."""
     try:
-        path.write_text(profile_text(profile), encoding="utf-8")
+        path.write_text(tomli_w.dumps(msgspec.to_builtins(profile)), encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"cannot be written: {error.strerror}", file=str(path)) from None
 
@@ -192,123 +187,3 @@ def _milliseconds(model: StepModel, load: StepLoad) -> dict[str, Any]:
     duration = round(model.seconds(load) * 1000, 3)
     figures = dict.fromkeys(("mean", "min", "max", "p50", "p95", "p99"), duration)
     return {**figures, "std": 0.0, "raw_data": []}
-
-
-class DataSheet(msgspec.Struct, frozen=True):
-    """Dense 16-bit operations per second, bytes per second, and the shares of both that an engine reaches."""
-
-    name: str
-    flops: float
-    bandwidth: float
-    flops_share: float = 0.5
-    bandwidth_share: float = 0.8
-
-
-GPUS = {
-    "h100": DataSheet("NVIDIA H100 SXM", 989e12, 3.35e12),
-    "h200": DataSheet("NVIDIA H200 SXM", 989e12, 4.8e12),
-    "a100": DataSheet("NVIDIA A100 80GB SXM", 312e12, 2.039e12),
-    "l40s": DataSheet("NVIDIA L40S", 362e12, 0.864e12),
-    "l4": DataSheet("NVIDIA L4", 121e12, 0.3e12),
-    "a10g": DataSheet("NVIDIA A10G", 70e12, 0.6e12),
-}
-"""As the data sheets state them."""
-
-_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
-
-
-class Transformer(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a ``config.json`` of Transformers that decides a dense decoder's matrices."""
-
-    num_hidden_layers: int
-    hidden_size: int
-    intermediate_size: int
-    num_attention_heads: int
-    vocab_size: int
-    num_key_value_heads: int | None = None
-    head_dim: int | None = None
-    torch_dtype: str = "bfloat16"
-    model_type: str = ""
-
-    @property
-    def kv(self) -> KvShape:
-        return KvShape(
-            layers=self.num_hidden_layers,
-            kv_heads=self.num_key_value_heads or self.num_attention_heads,
-            head_dim=self.head_dim or self.hidden_size // self.num_attention_heads,
-            dtype_bytes=_BYTES.get(self.torch_dtype, 2),
-        )
-
-
-LLAMA_3_8B = Transformer(
-    model_type="Llama 3 8B",
-    num_hidden_layers=32,
-    hidden_size=4096,
-    intermediate_size=14336,
-    num_attention_heads=32,
-    vocab_size=128256,
-    num_key_value_heads=8,
-)
-
-
-def computed_profile(gpu: DataSheet, model: Transformer) -> PassProfile:
-    """The costs of a pass of ``model`` on one ``gpu``, to four digits.
-
-    In the roofline model (https://doi.org/10.1145/1498765.1498785), work takes as long as its arithmetic or as reading
-    its data, whichever is longer. That holds for the matrices and for attention, one after the other. Real engines
-    reach a share of the data sheet's figures; the profile's ``source`` names that share.
-    """
-    kv, layers, hidden = model.kv, model.num_hidden_layers, model.hidden_size
-    attention = 2 * hidden * hidden + 2 * hidden * kv.kv_heads * kv.head_dim  # four projections
-    layer_weights = layers * (attention + 3 * hidden * model.intermediate_size)
-    head_weights = hidden * model.vocab_size  # only tokens that get a successor use them
-    pair_flops = 4 * layers * model.num_attention_heads * kv.head_dim  # 2 for the score, 2 for the value
-
-    def computing(flops: float) -> float:
-        return 1000 * flops / (gpu.flops * gpu.flops_share)
-
-    def reading(size: float) -> float:
-        return 1000 * size / (gpu.bandwidth * gpu.bandwidth_share)
-
-    costs = {
-        "weights_ms": reading((layer_weights + head_weights) * kv.dtype_bytes),
-        "token_ms": computing(2 * layer_weights),
-        "pair_ms": computing(pair_flops),
-        "kv_token_ms": max(computing(pair_flops), reading(kv.bytes_per_token)),
-        "sequence_ms": computing(2 * head_weights),
-    }
-    return PassProfile(
-        description=f"{model.model_type} in 16 bit on one {gpu.name}",
-        source=(
-            f"Computed, not measured: {gpu.flops / 1e12:g} TFLOPS (16 bit, dense) and {gpu.bandwidth / 1e12:g} TB/s of "
-            f"its data sheet, of which {gpu.flops_share:.0%} and {gpu.bandwidth_share:.0%} are assumed to be "
-            "reached, and the model's matrix sizes; no launch or sampling times (enginehouse sim roofline)"
-        ),
-        obtained="computed",
-        kv=kv,
-        costs=PassCosts(**{name: float(f"{ms:.4g}") for name, ms in costs.items()}),
-    )
-
-
-def gpu_called(name: str) -> DataSheet:
-    """The GPU called ``name``. Raises ``ConfigError`` for an unknown one."""
-    if name not in GPUS:
-        remedy = did_you_mean(name, list(GPUS)) or f"use one of {', '.join(GPUS)}"
-        raise ConfigError(f"There is no GPU {name!r}", key="--gpu", remedy=remedy)
-    return GPUS[name]
-
-
-def model_of(text: str) -> Transformer:
-    """``llama-3-8b``, or the dense model of a ``config.json``. Raises ``ConfigError``."""
-    if text == "llama-3-8b":
-        return LLAMA_3_8B
-    try:
-        found = msgspec.json.decode(Path(text).read_bytes(), type=Transformer)
-    except OSError as error:
-        remedy = "give llama-3-8b, or the path of a model's config.json"
-        raise ConfigError(
-            f"The model cannot be read: {error.strerror}", file=text, key="--model", remedy=remedy
-        ) from None
-    except msgspec.DecodeError as error:
-        raise ConfigError(f"is not a config.json of a dense decoder: {error}", file=text, key="--model") from None
-    return msgspec.structs.replace(found, model_type=found.model_type or Path(text).parent.name or "model")
