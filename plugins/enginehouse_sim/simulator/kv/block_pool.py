@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 from enginehouse_sim.simulator.kv.events import AllBlocksCleared, BlockRemoved, KvEvents
-
-_MOST_OUTDATED = 1000
 
 
 class BlockPool:
@@ -26,16 +24,14 @@ class BlockPool:
         self._events = events
         self._ref_counts = [0]  # by block id, of the blocks handed out so far
         self._hashes: list[int | None] = [None]
-        self._freed = deque[int]()  # each block as often as it became free, the oldest first
-        self._outdated: dict[int, int] = {}  # how many of these entries, the first ones, are of blocks held again
-        self._num_freed = 0
+        self._freed: OrderedDict[int, None] = OrderedDict()  # the oldest first
         self._freed_uncached: list[int] = []
         self._by_hash: dict[int, int] = {}
         self._duplicates: dict[int, dict[int, None]] = {}  # further blocks with the content of the one in _by_hash
 
     @property
     def num_free(self) -> int:
-        return self.num_usable - len(self._ref_counts) + 1 + self._num_freed + len(self._freed_uncached)
+        return self.num_usable - len(self._ref_counts) + 1 + len(self._freed) + len(self._freed_uncached)
 
     @property
     def num_cached(self) -> int:
@@ -78,7 +74,7 @@ class BlockPool:
             holders.extend([1] * len(fresh))
             hashes.extend([None] * len(fresh))
         for _ in range(count - len(blocks)):
-            block = self._oldest()
+            block, _ = self._freed.popitem(last=False)
             if hashes[block] is not None:
                 self._evict(block)
             holders[block] = 1
@@ -88,25 +84,21 @@ class BlockPool:
     def hold(self, blocks: Iterable[int]) -> None:
         for block in blocks:
             if not self._ref_counts[block]:
-                self._outdated[block] = self._outdated.get(block, 0) + 1
-                self._num_freed -= 1
+                del self._freed[block]
             self._ref_counts[block] += 1
 
     def release(self, blocks: Sequence[int]) -> None:
         """Remove a reference from each of ``blocks``, last one first: vLLM evicts the tail of a sequence first."""
         holders, hashes, freed = self._ref_counts, self._hashes, self._freed
-        uncached, before = [], len(freed)
+        uncached = []
         for block in reversed(blocks):
             holders[block] = count = holders[block] - 1
             if count:
                 continue
             if hashes[block] is not None:
-                freed.append(block)
+                freed[block] = None
             else:
                 uncached.append(block)
-        self._num_freed += len(freed) - before
-        if len(freed) > 2 * self._num_freed + _MOST_OUTDATED:
-            self._drop_outdated()
         self._freed_uncached.extend(reversed(uncached))
 
     def store(self, blocks: Sequence[int], contents: Sequence[int]) -> Sequence[int]:
@@ -139,29 +131,6 @@ class BlockPool:
         if self._events is not None:
             self._events.add(AllBlocksCleared())
         return True
-
-    def _oldest(self) -> int:
-        outdated, take = self._outdated, self._freed.popleft
-        block = take()
-        while outdated and block in outdated:
-            if outdated[block] == 1:
-                del outdated[block]
-            else:
-                outdated[block] -= 1
-            block = take()
-        self._num_freed -= 1
-        return block
-
-    def _drop_outdated(self) -> None:
-        """Forget the outdated entries. It happens rarely enough that each entry costs constant time."""
-        outdated, self._outdated = self._outdated, {}
-        current = deque[int]()
-        for block in self._freed:
-            if left := outdated.get(block):
-                outdated[block] = left - 1
-            else:
-                current.append(block)
-        self._freed = current
 
     def _evict(self, block: int) -> None:
         content = self._hashes[block]
