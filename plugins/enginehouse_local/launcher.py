@@ -8,7 +8,6 @@ import hashlib
 import logging
 import os
 import re
-import shutil
 import signal
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from enginehouse import Launcher
 from enginehouse.errors import LoadFailed
 from enginehouse.launchers import EngineOutput, EngineProcess, Exit, Gpu, LaunchLine
 from enginehouse_local.log_file import LogFile
+from enginehouse_local.missing_program import missing_program
 from enginehouse_local.nvml import Nvml
 from enginehouse_local.processes import (
     PortWatch,
@@ -255,11 +255,10 @@ def _runs(known: _Handle, log: Path) -> bool | None:
 
 
 def _why_not(line: LaunchLine, files: Sequence[str]) -> str:
-    program = line.command[0] if line.command else ""
-    if shutil.which(program, path=line.environment_on(os.environ).get("PATH")) is None:
-        return f"there is no program '{program}' on the PATH"
-    missing = next((file for file in files if not os.path.exists(file)), "")
-    return f"there is no file {missing}" if missing else ""
+    if missing := missing_program(line.command, line.environment_on(os.environ)):
+        return missing
+    file = next((file for file in files if not os.path.exists(file)), "")
+    return f"there is no file {file}" if file else ""
 
 
 def _file_name(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping
 
@@ -12,7 +13,6 @@ from enginehouse.backends import ModelSettings
 from enginehouse.config.schema import PluginSettings
 from enginehouse.drivers import SupportsLaunch, support_of
 from enginehouse.engines.launch_line import launch_line
-from enginehouse.engines.missing_program import missing_program
 from enginehouse.plugin_manager.discovery import load_plugins
 
 _SHARE_OF_MEMORY = 0.8
@@ -32,7 +32,8 @@ class InstalledEngines:
     def missing(self, type: str, model: str, path: str) -> str:
         """The program that the launch of ``model`` by the driver ``type`` lacks; empty if none."""
         settings = ModelSettings(driver=type, path=path)
-        return missing_program(launch_line(model, settings, self.drivers[type], 0, os.environ).command)
+        line = launch_line(model, settings, self.drivers[type], 0, os.environ)
+        return asyncio.run(self._launcher.why_not(line, ()))
 
     def memory(self) -> int:
         """The bytes that engines may take together: those of the GPUs, else most of main memory."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from functools import partial
 
+from enginehouse.aio.slow_work import run_slowly
 from enginehouse.aio.write_batch import WriteBatch
 from enginehouse.api.admission import INFERENCE_PATHS, Admission
 from enginehouse.api.authentication import Authentication
@@ -23,7 +25,8 @@ from enginehouse.config.shape import dotted
 from enginehouse.domain.errors import ConfigError, EnginehouseError, PullFailed
 from enginehouse.domain.foreign import describe
 from enginehouse.engines.guards import guarded_driver, guarded_launcher, unguarded
-from enginehouse.engines.launch_line import launch_line, why_not
+from enginehouse.engines.host_context import HostContext
+from enginehouse.engines.launch_line import launch_line, launch_spec
 from enginehouse.engines.placements import check_placement
 from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.interfaces.driver_support import DriverSupport
@@ -37,6 +40,8 @@ from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.scheduling.guarded_swapper import GuardedSwapper
 from enginehouse.scheduling.preloads import check_preloads
 from enginehouse.scheduling.scheduling_rules import host_facts, host_names, swapper_parameters
+
+_log = logging.getLogger(__name__)
 
 
 def build_swapper(config: Config, registry: Registry, host: HostFacts) -> GuardedSwapper:
@@ -128,18 +133,29 @@ def check_launch_lines(config: Config, drivers: Mapping[str, DriverSupport], reg
         launch_line(name, model, drivers[type].launch, port=0)  # the guard checks the driver's answers
 
 
-def missing_parts(config: Config, drivers: Mapping[str, DriverSupport]) -> Iterator[str]:
-    """Why engines could not be launched on this machine, with remedies: a program or a file is missing.
+async def warn_of_missing(context: HostContext) -> None:
+    """Log why engines could not be launched on this machine, with remedies: a program or a file is missing.
 
-    Looks at files and runs interpreters, which may take long. The configuration must have been checked.
+    It may take long. The configuration must have been checked.
     """
-    for name, model in config.models.items():
-        if model.launches and HostSettings().launcher in (config.host_settings(host).launcher for host in model.hosts):
-            driver = unguarded(drivers[model.engine_driver]).launch
-            try:
-                yield from why_not(name, model, driver, launch_line(name, model, driver, port=0))
-            except Exception as error:
-                yield f"models.{name}: its driver cannot tell whether the engine may start: {describe(error)}"
+    for name, model in context.config.models.items():
+        type = HostSettings().launcher
+        here = next((host for host in model.hosts if context.config.host_settings(host).launcher == type), None)
+        if not model.launches or here is None:
+            continue
+        driver = unguarded(context.drivers[model.engine_driver]).launch
+        try:
+            line = launch_line(name, model, driver, port=0)
+            if why := await context.make_launcher(type, here).why_not(line, ()):
+                remedy = f" ({driver.how_to_install})" if driver.how_to_install else ""
+                _log.warning("models.%s: %s%s", name, why, remedy)
+            if model.command or model.source:
+                continue
+            if problem := await run_slowly(driver.why_not, launch_spec(name, model, driver)):
+                _log.warning("models.%s.path: %s", name, problem)
+        except Exception as error:
+            text = "models.%s: its driver cannot tell whether the engine may start: %s"
+            _log.warning(text, name, describe(error))
 
 
 def check_sources(config: Config, registry: Registry) -> None:

@@ -16,7 +16,7 @@ from enginehouse.api.metrics.fleet import fleet_metrics
 from enginehouse.api.metrics.process import WorkerFigures, caller_metrics, process_metrics, worker_metrics
 from enginehouse.api.metrics.requests import request_metrics
 from enginehouse.api.pages.health import HealthPages
-from enginehouse.app.build import check_scheduling, missing_parts
+from enginehouse.app.build import check_scheduling, warn_of_missing
 from enginehouse.app.callers import SharedAccounts
 from enginehouse.app.config_change import CurrentConfig, build_host_context, probe_backend
 from enginehouse.app.exports import warn_of_variable
@@ -62,6 +62,7 @@ class Gateway:
     _drained: asyncio.Future[None] | None = None
     _first_round: asyncio.Future[None] | None = None
     _settling: asyncio.Future[None] | None = None
+    _looking: asyncio.Future[None] | None = None
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class Gateway:
     ) -> None:
         outside = outside or Outside()
         config, drivers, warnings = make_plan(config, registry, outside, {})
-        for warning in (*warnings, *missing_parts(config, drivers)):
+        for warning in warnings:
             _log.warning("%s", warning)
         check_scheduling(config, registry)
         self.registry = registry
@@ -145,6 +146,7 @@ class Gateway:
     async def start(self) -> None:
         """Start to probe backends, and take over engines that still run. ``settled`` waits for the first probes."""
         self.path.start()
+        self._looking = asyncio.ensure_future(warn_of_missing(self.current.context))
         self.every_second.start()
         if self.exporter is not None:
             self.exporter.start()
@@ -248,8 +250,9 @@ class Gateway:
 
     async def stop(self) -> None:
         self.refuse_new()
-        if self._settling is not None:
-            self._settling.cancel()
+        for task in (self._settling, self._looking):
+            if task is not None:
+                task.cancel()
         self.every_second.stop()
         self._stop_changes()
         self.relay.close()

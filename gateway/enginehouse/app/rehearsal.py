@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from enginehouse.app.build import warn_of_missing
 from enginehouse.app.gateway import Gateway
 from enginehouse.config.schema import Config
 from enginehouse.engines.state_file import StateFile
@@ -27,6 +28,7 @@ async def _build(config: Config, registry: Registry) -> Config:
         try:
             gateway = Gateway(config, registry)
             gateway.build_hosts(state_file)
+            await warn_of_missing(gateway.current.context)
             return gateway.config
         finally:
             state_file.close()

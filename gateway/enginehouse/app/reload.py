@@ -13,8 +13,8 @@ import msgspec
 
 from enginehouse.aio.slow_work import run_slowly
 from enginehouse.aio.tasks import BackgroundTasks
-from enginehouse.app.build import missing_parts
-from enginehouse.app.config_change import ConfigChange, CurrentConfig
+from enginehouse.app.build import warn_of_missing
+from enginehouse.app.config_change import CurrentConfig
 from enginehouse.app.config_diff import ConfigDiff
 from enginehouse.app.watch import ChangeWatch, Stamp, stamp
 from enginehouse.config.load_config import LoadedConfig
@@ -101,7 +101,7 @@ class Reloader:
             if not dry_run:
                 self._current.carry_out(change)
                 _log_changes(change.diff, loaded.warnings)
-            await _warn_of_missing(change)
+            await warn_of_missing(change.context)
             return Reloaded(
                 applied=not dry_run,
                 file=str(loaded.file) if loaded.file else None,
@@ -154,11 +154,6 @@ class Reloader:
             await asyncio.sleep(_LOOK_EVERY_S)
             if self._current.config.server.watch and await run_slowly(watch.changed):
                 await self._reload_for(f"{what} changed")
-
-
-async def _warn_of_missing(change: ConfigChange) -> None:
-    for problem in await run_slowly(list, missing_parts(change.context.config, change.context.drivers)):
-        _log.warning("%s", problem)
 
 
 def _log_changes(diff: ConfigDiff, warnings: tuple[str, ...]) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -20,7 +20,6 @@ from enginehouse.domain.errors import ConfigError
 from enginehouse.domain.replica import Role
 from enginehouse.engines.cache_sockets import events_config
 from enginehouse.engines.gpus import CUDA_VISIBLE_DEVICES
-from enginehouse.engines.missing_program import missing_program
 from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.interfaces.drivers import SupportsLaunch
 from enginehouse.interfaces.launch_spec import EngineOptions, LaunchSpec
@@ -229,16 +228,6 @@ def launch_spec(name: str, model: ModelSettings, driver: SupportsLaunch, rules: 
         hands_over=rules.adaptive_pd or model.role is not Role.NEUTRAL,
         role=model.role,
     )
-
-
-def why_not(name: str, model: ModelSettings, driver: SupportsLaunch, line: LaunchLine) -> Iterator[str]:
-    """The reasons why the engine of ``line`` cannot start on this machine, with remedies; none if it may."""
-    if missing := missing_program(line.command, line.environment_on(os.environ)):
-        remedy = f" ({driver.how_to_install})" if driver.how_to_install else ""
-        yield f"models.{name}: {missing}{remedy}"
-    problem = "" if model.command or model.source else driver.why_not(launch_spec(name, model, driver))
-    if problem:
-        yield f"models.{name}.path: {problem}"
 
 
 def is_own_port(place: Place) -> bool:

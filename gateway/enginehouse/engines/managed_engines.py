@@ -22,7 +22,6 @@ from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_rules import HostChange, HostMemory, host_memory
 from enginehouse.engines.launches import Ports
 from enginehouse.engines.load_request import load, preload
-from enginehouse.engines.managed_replica import RunningEngine
 from enginehouse.engines.model_servers import MakeServer
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.probing.prober import Prober
@@ -267,14 +266,9 @@ class ManagedEngines:
         hosted = [each.managed.model_name for host in self._hosts.values() for each in host.kept().values()]
         return list(dict.fromkeys([*launched, *hosted]))
 
-    def running(self) -> Sequence[RunningEngine]:
+    def running(self) -> Sequence[Engine]:
         """The engines that are neither stopped nor failed."""
-        running = (host.engines[replica] for host in self._hosts.values() for replica in host.queue.running())
-        return [each.managed.running(each.shown, self._url(each.managed.backend)) for each in running]
-
-    def _url(self, backend: str) -> str:
-        upstream = self._context.upstreams.get(backend)
-        return "" if upstream is None else upstream.pool.origin.url  # it may be retiring
+        return [host.engines[replica] for host in self._hosts.values() for replica in host.queue.running()]
 
     def model_facts(self) -> Mapping[str, ModelFacts]:
         """What is known of launched models from their files, by model."""

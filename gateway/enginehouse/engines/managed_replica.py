@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import msgspec
-
 from enginehouse.config.schema import ModelSettings
-from enginehouse.domain.replica import ReplicaState, replica_name
+from enginehouse.domain.replica import replica_name
 from enginehouse.engines.launch_line import NO_RULES, LaunchRules
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.model_servers import ModelServer
@@ -43,25 +41,3 @@ class ManagedReplica(NamedTuple):
         """Whether the probes of the replica are those of ``before``, which had other settings."""
         old = (before.model.engine_driver, before.model.health_path)
         return old == (self.model.engine_driver, self.model.health_path)
-
-    def running(self, state: ReplicaState, url: str) -> RunningEngine:
-        """Its engine in ``state`` at ``url``, as ``/running`` shows it."""
-        model = self.model
-        texts = (model.name, model.description, model.command)
-        return RunningEngine(self.model_name, self.backend, state, *texts, url, model.ttl)
-
-
-class RunningEngine(msgspec.Struct, frozen=True):
-    """An engine that is neither stopped nor failed, as ``/running`` shows it, in llama-swap's words.
-
-    ``cmd``: the configured command, whose variables are not replaced. ``proxy``: its URL. ``ttl``: in seconds.
-    """
-
-    model: str
-    backend: str
-    state: ReplicaState
-    name: str
-    description: str
-    cmd: str
-    proxy: str
-    ttl: float

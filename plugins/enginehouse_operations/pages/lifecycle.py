@@ -11,6 +11,22 @@ from enginehouse import InvalidRequest, ReplicaState
 from enginehouse_operations.pages.reading import gateway_of, json_response, read_body
 
 
+class _RunningEngine(msgspec.Struct, frozen=True):
+    """An engine that is neither stopped nor failed, in llama-swap's words.
+
+    ``cmd``: the configured command, whose variables are not replaced. ``proxy``: its URL. ``ttl``: in seconds.
+    """
+
+    model: str
+    backend: str
+    state: ReplicaState
+    name: str
+    description: str
+    cmd: str
+    proxy: str
+    ttl: float
+
+
 class _SwapQuestion(msgspec.Struct):
     """The body of ``/api/explain/swap``. ``running`` defaults to the models that run now."""
 
@@ -40,7 +56,14 @@ async def _unload_all(request: Request) -> Response:
 
 async def _running(request: Request) -> Response:
     """Every launched replica that is not stopped."""
-    return json_response({"running": gateway_of(request).engines.running()})
+    gateway, rows = gateway_of(request), []
+    for engine in gateway.engines.running():
+        name, backend, model = engine.managed.model_name, engine.managed.backend, engine.managed.model
+        upstream = gateway.relay.context.upstreams.get(backend)
+        url = "" if upstream is None else upstream.pool.origin.url  # it may be retiring
+        texts = (model.name, model.description, model.command)
+        rows.append(_RunningEngine(name, backend, engine.shown, *texts, url, model.ttl))
+    return json_response({"running": rows})
 
 
 async def _explain_swap(request: Request) -> Response:

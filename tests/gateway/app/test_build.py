@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ from enginehouse.app import build_router
 from enginehouse.app.build_fleet import build_fleet
 from enginehouse.app.build_router import settle
 from enginehouse.app.rehearsal import rehearse_start
+from enginehouse.backends import ModelSettings
 from enginehouse.config.routing import RoutingSettings, ScorerSettings
 from enginehouse.config.schema import BackendModelSettings, BackendSettings, Config, PluginSettings
 from enginehouse.drivers import EngineClient, LoadedModel
@@ -75,6 +77,33 @@ def test_a_server_that_loads_models_knows_them_by_its_own_names() -> None:
     config = Config(backends={"a": BackendSettings(url="http://a", driver="loads", models=models)})
     with pytest.raises(ConfigError, match=r"backends\.a\.models\.m\.upstream.*routing\.aliases"):
         build_fleet(config, drivers={"loads": support_of(Loads())})
+
+
+@pytest.fixture
+def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[ModelSettings], list[str]]:
+    """The warnings of a start with one model ``m``."""
+
+    def of(model: ModelSettings) -> list[str]:
+        caplog.clear()
+        rehearse_start(Config(models={"m": model}), load_plugins(PluginSettings()).registry)
+        return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+    return of
+
+
+def test_a_missing_program_and_a_missing_file_are_told_at_once(warnings: Callable[[ModelSettings], list[str]]) -> None:
+    program, file = warnings(ModelSettings(driver="llamacpp", path="/m.gguf", env={"PATH": "/nowhere"}))
+    assert program.startswith("models.m: there is no program 'llama-server' on the PATH (`brew install llama.cpp`")
+    assert file.startswith("models.m.path: there is no file /m.gguf")
+
+
+def test_a_missing_file_is_told_with_its_key(warnings: Callable[[ModelSettings], list[str]], tmp_path: Path) -> None:
+    (tmp_path / "llama-server").touch(mode=0o755)
+    model = ModelSettings(driver="llamacpp", path=f"{tmp_path}/m.gguf", env={"PATH": str(tmp_path)})
+    problem = f"models.m.path: there is no file {tmp_path}/m.gguf (download it, or correct the path)"
+    assert warnings(model) == [problem]
+    (tmp_path / "m.gguf").touch()
+    assert warnings(model) == []
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from enginehouse import Capabilities, ConfigError
 from enginehouse.config.schema import ModelSettings
 from enginehouse.drivers import LaunchSpec, SupportsLaunch
-from enginehouse.engines.launch_line import launch_line, why_not
+from enginehouse.engines.launch_line import launch_line
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse_llamacpp import LlamaCppDriver
 from enginehouse_llamacpp.options import LlamaCppOptions
@@ -101,23 +101,6 @@ def test_a_wrong_option_is_refused_by_its_key(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         _flags(driver, name, options, command="engine ${port}")
-
-
-def test_a_missing_program_is_told_with_how_to_get_it() -> None:
-    model = ModelSettings(driver="llamacpp", path="/m.gguf", env={"PATH": "/nowhere"})
-    line = launch_line("m", model, LlamaCppDriver(), 1)
-    program, file = why_not("m", model, LlamaCppDriver(), line)
-    assert program.startswith("models.m: there is no program 'llama-server' on the PATH (`brew install llama.cpp`")
-    assert file.startswith("models.m.path: there is no file /m.gguf"), "both are told at once"
-
-
-def test_a_missing_file_is_told_with_its_key(tmp_path: Path) -> None:
-    (tmp_path / "llama-server").touch(mode=0o755)
-    model = ModelSettings(driver="llamacpp", path=f"{tmp_path}/m.gguf", env={"PATH": str(tmp_path)})
-    [problem] = why_not("m", model, LlamaCppDriver(), launch_line("m", model, LlamaCppDriver(), 1))
-    assert problem == f"models.m.path: there is no file {tmp_path}/m.gguf (download it, or correct the path)"
-    (tmp_path / "m.gguf").touch()
-    assert not list(why_not("m", model, LlamaCppDriver(), launch_line("m", model, LlamaCppDriver(), 1)))
 
 
 @pytest.mark.parametrize("driver", [VllmDriver(), SglangDriver()])
