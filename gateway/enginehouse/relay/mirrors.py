@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from enginehouse.config.routing import MirrorSettings
@@ -26,38 +25,10 @@ _MOST_BYTES: Final = 64 << 20
 """Of the bodies of copies that are on their way."""
 _HEADERS: Final = frozenset({b"content-type", b"accept"})
 """The client's headers that a copy has. Its key, its session and its deadline concern the client's request alone."""
+_OUTCOMES: Final = ("same", "differs", "skipped")
 _ROUNDING: Final = 1e-9  # ten times a share of 0.1 is a little less than 1
 
 OpenMirror = Callable[[Door, str, Headers, bytes, RequestRecord], OpenExchange]
-
-
-class Comparison:
-    """What came of the copies for one model. Times are in seconds from sending a request to its engine.
-
-    ``statuses``: of the client's answer and the copy's, with the number of requests. ``skipped``: copies that were not
-    sent, because no engine had a free slot.
-    """
-
-    def __init__(self) -> None:
-        self.statuses: Counter[tuple[int, int]] = Counter()
-        self.skipped = 0
-        self.first_byte = {"real": Histogram(), "mirror": Histogram()}
-        self.duration = {"real": Histogram(), "mirror": Histogram()}
-
-    def add(self, real: RequestRecord, copy: RequestRecord) -> None:
-        """Count a copy whose answer has ended."""
-        self.statuses[real.status, copy.status] += 1
-        if real.status >= 400 or copy.status >= 400:  # an error takes less time than an answer
-            return
-        for side, record in (("real", real), ("mirror", copy)):
-            if record.sent is not None and record.first_byte is not None:
-                self.first_byte[side].observe(record.first_byte - record.sent)
-                self.duration[side].observe(record.ended - record.sent)
-
-    def outcomes(self) -> Mapping[str, int]:
-        """The number of copies by what came of them."""
-        same = sum(number for (real, copy), number in self.statuses.items() if real == copy)
-        return {"same": same, "differs": self.statuses.total() - same, "skipped": self.skipped}
 
 
 class Mirrors:
@@ -65,24 +36,15 @@ class Mirrors:
 
     So a copy never makes its request wait. It goes to a replica that is loaded and has a free slot, or nowhere; at most
     16 copies are on their way. Requests that must not leave a zone, forms and requests that were not answered have no
-    copy.
-
-    ``comparisons``: by the model, and the one that the copies go to.
+    copy. What came of them is in the context's counters. ``settings``: by model.
     """
 
     def __init__(self, context: RelayContext, open: OpenMirror) -> None:
         self.settings: Mapping[str, MirrorSettings] = {}
-        self.comparisons: dict[tuple[str, str], Comparison] = {}
         self._context = context
         self._open = open
         self._shares: dict[str, float] = {}
         self._on_their_way = self._bytes = 0
-
-    def configure(self, settings: Mapping[str, MirrorSettings]) -> None:
-        """Use ``settings`` from now on, by model. Comparisons go on."""
-        self.settings = settings
-        kept = {(model, mirror.to) for model, mirror in settings.items()}
-        self.comparisons = {pair: self.comparisons.get(pair) or Comparison() for pair in sorted(kept)}
 
     def ended(self, job: Job, record: RequestRecord) -> None:
         """Send a copy of the request that has ended, if it is its turn; or compare the copy that has."""
@@ -97,22 +59,28 @@ class Mirrors:
                 self._copy(model, mirror.to, job, record)
 
     def figures(self) -> list[dict[str, Any]]:
-        """What came of the copies so far, for ``/api/status``; times are means in milliseconds."""
+        """What came of the copies so far, for ``/api/status``; times are means in milliseconds, as far as known."""
+        counters = self._context.counters
         return [
             {
                 "model": model,
-                "to": to,
-                "share": self.settings[model].share,
-                **each.outcomes(),
+                "to": mirror.to,
+                "share": mirror.share,
+                **{outcome: counters.mirrored.get((model, mirror.to, outcome), 0) for outcome in _OUTCOMES},
                 "statuses": [
-                    {"real": real, "mirror": copy, "requests": number}
-                    for (real, copy), number in sorted(each.statuses.items())
+                    {"real": int(real), "mirror": int(copy), "requests": number}
+                    for (*pair, real, copy), number in sorted(counters.mirror_statuses.items())
+                    if pair == [model, mirror.to]
                 ],
-                "first_byte_ms": {side: _mean_ms(times) for side, times in each.first_byte.items()},
-                "duration_ms": {side: _mean_ms(times) for side, times in each.duration.items()},
+                "first_byte_ms": _means_ms(counters.mirror_first_byte, model, mirror.to),
+                "duration_ms": _means_ms(counters.mirror_duration, model, mirror.to),
             }
-            for (model, to), each in self.comparisons.items()
+            for model, mirror in sorted(self.settings.items())
         ]
+
+    def labels(self) -> Iterator[tuple[str, ...]]:
+        """The labels that the counter of copies has from the start."""
+        return ((model, mirror.to, outcome) for model, mirror in self.settings.items() for outcome in _OUTCOMES)
 
     def _is_turn(self, model: str, share: float, job: Job, record: RequestRecord) -> bool:
         """Whether the request has a copy; shares hold in every short while."""
@@ -126,7 +94,7 @@ class Mirrors:
 
     def _copy(self, model: str, to: str, job: Job, record: RequestRecord) -> None:
         if not self._has_room(to, len(job.body)):
-            self.comparisons[model, to].skipped += 1
+            self._context.counters.mirrored[model, to, "skipped"] += 1
             return
         body = replace_model(job.body, to)
         headers = [each for each in job.headers if each[0] in _HEADERS]
@@ -143,14 +111,26 @@ class Mirrors:
             return False
         return any(_has_free_slot(each) for model in models for each in context.fleet.snapshot.candidates(model))
 
-    def _compare(self, job: MirrorJob, record: RequestRecord) -> None:
-        for model in (job.real.model, job.real.asked):
-            found = self.comparisons.get((model or "", record.asked or ""))
-            if found is not None:
-                found.add(job.real, record)
-                if record.status != job.real.status:
-                    _log.info("The copy of %s for '%s' was answered %d", job.real.id, record.asked, record.status)
-                return
+    def _compare(self, job: MirrorJob, copy: RequestRecord) -> None:
+        real, to = job.real, copy.asked or ""
+        model = next((each for each in (real.model, real.asked) if self._goes_to(each) == to), None)
+        if model is None:  # a reload has removed the mirror
+            return
+        counters = self._context.counters
+        counters.mirrored[model, to, "same" if copy.status == real.status else "differs"] += 1
+        counters.mirror_statuses[model, to, str(real.status), str(copy.status)] += 1
+        if copy.status != real.status:
+            _log.info("The copy of %s for '%s' was answered %d", real.id, to, copy.status)
+        if real.status >= 400 or copy.status >= 400:  # an error takes less time than an answer
+            return
+        for side, record in (("real", real), ("mirror", copy)):
+            if record.sent is not None and record.first_byte is not None:
+                counters.mirror_first_byte[model, to, side].observe(record.first_byte - record.sent)
+                counters.mirror_duration[model, to, side].observe(record.ended - record.sent)
+
+    def _goes_to(self, model: str | None) -> str | None:
+        mirror = self.settings.get(model or "")
+        return mirror.to if mirror is not None else None
 
 
 class _NobodyReads(Door):
@@ -179,6 +159,9 @@ def _has_free_slot(candidate: Candidate) -> bool:
     return ready and candidate.load.free != 0
 
 
-def _mean_ms(times: Histogram) -> float | None:
-    number = sum(times.counts)
-    return round(1000 * times.total / number, 3) if number else None
+def _means_ms(times: Mapping[tuple[str, str, str], Histogram], model: str, to: str) -> dict[str, float | None]:
+    return {side: _mean_ms(times.get((model, to, side))) for side in ("real", "mirror")}
+
+
+def _mean_ms(times: Histogram | None) -> float | None:
+    return round(1000 * times.total / sum(times.counts), 3) if times is not None else None

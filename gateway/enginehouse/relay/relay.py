@@ -123,7 +123,7 @@ class Relay:
 
     def mirror(self, settings: Mapping[str, MirrorSettings]) -> None:
         """Send copies of requests as ``settings`` say, by model."""
-        self.mirrors.configure(settings)
+        self.mirrors.settings = settings
         self.endings.on_ended = self.mirrors.ended if settings else None
 
     def find(self, request_id: str) -> Sequence[LiveRequest]:

@@ -36,13 +36,13 @@ class SeriesTotals(msgspec.Struct, array_like=True):
 
 
 class CountedTotals(msgspec.Struct, array_like=True):
-    """What ``Counters`` have counted. ``by_metric``: in their order, the numbers with the values of their labels."""
+    """What ``Counters`` have counted. ``by_metric``, ``times``: in their order, with the values of their labels."""
 
     unrouted: int
     unrouted_failed: int
     series: list[SeriesTotals]
     by_metric: list[list[tuple[tuple[str, ...], int]]]
-    gaps: list[tuple[str, HistogramCounts]]
+    times: list[list[tuple[tuple[str, ...], HistogramCounts]]]
 
 
 def take(counters: Counters) -> CountedTotals:
@@ -52,13 +52,14 @@ def take(counters: Counters) -> CountedTotals:
         counters.unrouted_failed,
         [_series(*each) for each in counters],
         [counters.labelled(metric) for metric in counters.by_metric],
-        [(reason, _counts(histogram)) for reason, histogram in counters.gaps.items()],
+        [[(labels, _counts(each)) for labels, each in counters.labelled_times(metric)] for metric in counters.times],
     )
     counters.forget_series()
     counters.unrouted = counters.unrouted_failed = 0
     for counter in counters.by_metric.values():
         counter.clear()
-    counters.gaps.clear()
+    for times in counters.times.values():
+        times.clear()
     return totals
 
 
@@ -75,8 +76,9 @@ def add(counters: Counters, totals: CountedTotals) -> None:
     for counter, numbers in zip(counters.by_metric.values(), totals.by_metric, strict=True):
         for labels, number in numbers:
             counter[labels[0] if len(labels) == 1 else labels] += number
-    for reason, counted in totals.gaps:
-        add_histogram(counters.gaps[reason], counted)
+    for times, told in zip(counters.times.values(), totals.times, strict=True):
+        for labels, counted in told:
+            add_histogram(times[labels[0] if len(labels) == 1 else labels], counted)
 
 
 def take_histogram(histogram: Histogram) -> HistogramCounts:

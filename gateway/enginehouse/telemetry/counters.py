@@ -164,8 +164,8 @@ class Series:
 class Counters:
     """Everything counted since the gateway started.
 
-    ``by_metric``: the counters of what is rare, whose metrics tell what they count. Their keys are the values of the
-    metric's labels, or the value of its only one.
+    ``by_metric``, ``times``: the counters and the histograms of what is rare, whose metrics tell what they count. Their
+    keys are the values of the metric's labels, or the value of its only one.
     ``max_series``: the most pairs of backend and model with series, and the most counts of keys that share a pair with
     others; all others are counted as ``other``.
     """
@@ -190,16 +190,30 @@ class Counters:
         self.hedges: defaultdict[tuple[str, str], int] = self._counter(metrics.HEDGES)
         self.stale: defaultdict[str, int] = self._counter(metrics.STALE)
         self.continuations: defaultdict[tuple[str, str, str], int] = self._counter(metrics.CONTINUATIONS)
-        self.gaps: defaultdict[str, Histogram] = defaultdict(Histogram)
+        self.times: dict[MetricInfo, defaultdict[Any, Histogram]] = {}
+        self.gaps: defaultdict[str, Histogram] = self._histogram(metrics.CONTINUATION_GAP)
         """The times for which clients waited for the next event of a continued stream, by the reason."""
         self.intercepted: defaultdict[tuple[str, str], int] = self._counter(metrics.INTERCEPTED)
+        self.mirrored: defaultdict[tuple[str, str, str], int] = self._counter(metrics.MIRRORED)
+        self.mirror_statuses: defaultdict[tuple[str, str, str, str], int] = self._counter(metrics.MIRROR_STATUSES)
+        self.mirror_first_byte: defaultdict[tuple[str, str, str], Histogram] = self._histogram(
+            metrics.MIRROR_FIRST_BYTE
+        )
+        self.mirror_duration: defaultdict[tuple[str, str, str], Histogram] = self._histogram(metrics.MIRROR_DURATION)
 
     def _counter(self, metric: MetricInfo) -> defaultdict[Any, int]:
         return self.by_metric.setdefault(metric, defaultdict(int))
 
+    def _histogram(self, metric: MetricInfo) -> defaultdict[Any, Histogram]:
+        return self.times.setdefault(metric, defaultdict(Histogram))
+
     def labelled(self, metric: MetricInfo) -> list[tuple[tuple[str, ...], int]]:
         """A counter of ``by_metric``, each number with the values of all labels."""
         return [(key if isinstance(key, tuple) else (key,), count) for key, count in self.by_metric[metric].items()]
+
+    def labelled_times(self, metric: MetricInfo) -> list[tuple[tuple[str, ...], Histogram]]:
+        """The histograms of a metric in ``times``, each with the values of all labels."""
+        return [(key if isinstance(key, tuple) else (key,), times) for key, times in self.times[metric].items()]
 
     def forget_series(self) -> None:
         """Begin the series of models and backends again."""

@@ -76,6 +76,11 @@ MIRRORED = _counter(
     "because no engine had a free slot.",
     ("model", "to", "outcome"),
 )
+MIRROR_STATUSES = _counter(
+    "enginehouse_mirror_statuses",
+    "Answered copies, by the statuses of the client's answer (`real`) and of the copy's (`mirror`).",
+    ("model", "to", "real", "mirror"),
+)
 MIRROR_FIRST_BYTE = _histogram(
     "enginehouse_mirror_time_to_first_byte_seconds",
     "The same for copied requests: of the `real` one and of its `mirror`, where neither has failed.",

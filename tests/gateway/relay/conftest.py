@@ -18,7 +18,8 @@ from tests.support.served_gateway import HasUrl, OpenGateway, ServedBy, ServedGa
 from tests.support.web_sockets import Dial, StartSocketEngine, dialled, socket_engines
 
 _WITH_WORKERS = frozenset(
-    {"test_endpoints", "test_engine_errors", "test_filters", "test_history", "test_limited", "test_operations"}
+    f"test_{topic}"
+    for topic in ("endpoints", "engine_errors", "filters", "history", "limited", "mirror_figures", "operations")
 )
 _ON_BOTH_LOOPS = {f"test_{topic}.py" for topic in ("aborts", "pressure", "progress", "streaming", "tls")}
 

@@ -115,6 +115,7 @@ def test_every_metric_of_requests_and_engines_is_on_the_dashboard() -> None:
         "enginehouse_engine_answers_dropped",
         "enginehouse_intercepted",
         "enginehouse_limits_alone",
+        "enginehouse_mirror_statuses",
         "enginehouse_request_body_bytes",
         "enginehouse_slow_plugin_calls",
         "enginehouse_stale_connections",

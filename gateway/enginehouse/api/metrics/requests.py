@@ -9,7 +9,6 @@ from prometheus_client.core import Metric
 from enginehouse.api.body_memory import BodyMemory
 from enginehouse.api.metrics import births
 from enginehouse.api.metrics.families import Numbers, from_zero, histograms, numbers
-from enginehouse.relay.mirrors import Mirrors
 from enginehouse.relay.relay import Relay
 from enginehouse.telemetry import metric_list as metrics
 from enginehouse.telemetry.counters import HISTOGRAMS, Counters, KeyCounts
@@ -28,25 +27,14 @@ def request_metrics(relay: Relay, body_memory: BodyMemory) -> Iterator[Metric]:
     yield numbers(metrics.INPUT_TOKENS, _of_keys(counters, lambda counts: counts.input_tokens))
     yield numbers(metrics.CACHED_TOKENS, _of_keys(counters, lambda counts: counts.cached_tokens))
     yield numbers(metrics.OUTPUT_TOKENS, _output_tokens(counters))
-    known = births.of_counters(context)
+    known = {**births.of_counters(context), metrics.MIRRORED: relay.mirrors.labels()}
     for metric in counters.by_metric:
         yield numbers(metric, from_zero(known.get(metric, ()), counters.labelled(metric)))
-    yield histograms(metrics.CONTINUATION_GAP, (([reason], gaps) for reason, gaps in counters.gaps.items()))
+    for metric in counters.times:
+        yield histograms(metric, counters.labelled_times(metric))
     yield numbers(metrics.RECORDS_DROPPED, [([], relay.endings.delivery.dropped)])
-    yield from _mirrored(relay.mirrors)
     drops = relay.context.router.filter_drops
     yield numbers(metrics.FILTER_DROPS, (([name], count) for name, count in drops.items()))
-
-
-def _mirrored(mirrors: Mirrors) -> Iterator[Metric]:
-    compared = list(mirrors.comparisons.items())
-    yield numbers(
-        metrics.MIRRORED, [([*pair, name], n) for pair, each in compared for name, n in each.outcomes().items()]
-    )
-    first_byte = (([*pair, side], times) for pair, each in compared for side, times in each.first_byte.items())
-    yield histograms(metrics.MIRROR_FIRST_BYTE, first_byte)
-    duration = (([*pair, side], times) for pair, each in compared for side, times in each.duration.items())
-    yield histograms(metrics.MIRROR_DURATION, duration)
 
 
 def _statuses(counters: Counters) -> Iterator[tuple[tuple[str, ...], int]]:
