@@ -32,7 +32,7 @@ from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerCo
 from enginehouse_sim.simulator.replay.faults import PlannedFault
 from enginehouse_sim.simulator.replay.figures.report import Distribution
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
-from enginehouse_sim.simulator.replay.played_client import PlayedClient
+from enginehouse_sim.simulator.replay.played_server import PlayedClient
 from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 from enginehouse_sim.virtual import VirtualSettings
 

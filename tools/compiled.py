@@ -107,7 +107,6 @@ MODULES = {
     "plugins/enginehouse_sim/simulator/kv": ("block_hashes", "block_pool", "cache_manager"),
     "plugins/enginehouse_sim/simulator/model": ("timing",),
     "plugins/enginehouse_sim/simulator/replay": (
-        "played_client",
         "played_engine",
         "played_server",
         "replay_world",

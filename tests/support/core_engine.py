@@ -9,7 +9,7 @@ from typing import Any
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.model.text import TextSampler
+from enginehouse_sim.simulator.model.text import TextSampler, text_of
 
 
 class StepByStepEngine:
@@ -60,7 +60,7 @@ class StepByStepEngine:
 
     def answer(self, request: RequestState) -> list[int]:
         """What the request would be answered if it were alone."""
-        place = TextSampler.of_tokens(0, request.prompt_token_ids)
+        place = TextSampler(0, text_of(request.prompt_token_ids))
         return [place.next() for _ in range(request.max_tokens)]
 
     @property

@@ -12,7 +12,7 @@ from enginehouse_sim.simulator.domain.outputs import ModelRunnerOutput, NewReque
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.domain.steps import CachedRequestData, fields_of
 from enginehouse_sim.simulator.model.runner import ModelRunner
-from enginehouse_sim.simulator.model.text import EOS, TextSampler, encode
+from enginehouse_sim.simulator.model.text import EOS, TextSampler, encode, text_of
 from enginehouse_sim.simulator.steps.costs import StepLoad
 from tests.support.kv_memory import CachedSequence, CheckedRunner, InconsistentBlocks, KvMemory
 
@@ -21,7 +21,7 @@ BLOCKS = [7, 3, 9, 4, 5, 6]
 
 
 def expected(length: int, prompt: Sequence[int] = PROMPT, **kind: Any) -> list[int]:
-    place = TextSampler.of_tokens(0, prompt, **kind)
+    place = TextSampler(0, text_of(prompt), **kind)
     return [place.next() for _ in range(length)]
 
 
@@ -147,7 +147,7 @@ def test_a_request_that_ignores_eos_continues() -> None:
 def test_logprobs_come_for_requests_that_asked(runner: ModelRunner) -> None:
     output = runner.execute(plan({"a": 9, "b": 9}, new(logprobs=3), new(request_id="b", blocks=[30, 31, 32])))
     assert output.logprobs is not None
-    place = TextSampler.of_tokens(0, PROMPT)
+    place = TextSampler(0, text_of(PROMPT))
     assert output.logprobs[output.req_id_to_index["a"]] == [place.alternatives(place.copy().next(), 3)]
     assert output.logprobs[output.req_id_to_index["b"]] == []
 

@@ -31,9 +31,9 @@ def test_tokens_cut_again_are_the_same_tokens(text: str) -> None:
 @given(seeds, texts, st.integers(0, 20), st.integers(0, 3))
 def test_tokens_so_far_and_text_so_far_lead_to_the_same_rest(seed: int, prompt: str, cut: int, choice: int) -> None:
     ids = encode(prompt)
-    whole = answer(TextSampler.of_tokens(seed, ids, choice), 25)
+    whole = answer(TextSampler(seed, text_of(ids), choice), 25)
     so_far = ids + whole[:cut]
-    assert answer(TextSampler.of_tokens(seed, so_far, choice), 25 - cut) == whole[cut:]
+    assert answer(TextSampler(seed, text_of(so_far), choice), 25 - cut) == whole[cut:]
     assert answer(TextSampler(seed, text_of(so_far), choice), 25 - cut) == whole[cut:]
     assert [token_id(piece) for piece in islice(generate(seed, prompt, choice), 25)] == whole
 
@@ -41,14 +41,14 @@ def test_tokens_so_far_and_text_so_far_lead_to_the_same_rest(seed: int, prompt: 
 @given(seeds, texts)
 def test_a_prompt_and_its_answer_cut_again_are_the_same_tokens(seed: int, prompt: str) -> None:
     ids = encode(prompt)
-    whole = ids + answer(TextSampler.of_tokens(seed, ids), 10)
+    whole = ids + answer(TextSampler(seed, text_of(ids)), 10)
     assert encode(text_of(whole)) == whole
 
 
 @given(seeds, st.lists(st.integers(-5, 2**60), max_size=20), st.integers(0, 10))
 def test_numbers_that_are_no_tokens_can_be_continued_too(seed: int, ids: list[int], cut: int) -> None:
-    whole = answer(TextSampler.of_tokens(seed, ids), 10)
-    assert answer(TextSampler.of_tokens(seed, ids + whole[:cut]), 10 - cut) == whole[cut:]
+    whole = answer(TextSampler(seed, text_of(ids)), 10)
+    assert answer(TextSampler(seed, text_of(ids + whole[:cut])), 10 - cut) == whole[cut:]
     assert answer(TextSampler(seed, text_of(ids + whole[:cut])), 10 - cut) == whole[cut:]
 
 
@@ -87,7 +87,7 @@ def test_an_answer_ends_at_the_same_place_wherever_it_was_cut(seed: int, cut: in
     whole = answer(TextSampler(seed, "hello", mean_length=20), 60)
     whole = whole[: whole.index(EOS) + 1] if EOS in whole else whole
     so_far = encode("hello") + whole[:cut]
-    rest = answer(TextSampler.of_tokens(seed, so_far, mean_length=20), max(0, len(whole) - cut))
+    rest = answer(TextSampler(seed, text_of(so_far), mean_length=20), max(0, len(whole) - cut))
     assert rest == whole[cut:]
 
 
@@ -100,7 +100,7 @@ def test_an_answer_that_may_not_end_yet_continues() -> None:
 @given(seeds, st.integers(1, 20))
 def test_logprobs_are_those_of_a_distribution_with_the_token_first(seed: int, count: int) -> None:
     place = TextSampler(seed, "hello")
-    logprob = place.logprob()
+    [(_, logprob)] = place.alternatives(0, 1)
     found = place.alternatives(place.copy().next(), count)
     assert found == TextSampler(seed, "hello").alternatives(found[0][0], count)
     assert found[0] == (place.next(), logprob)

@@ -5,7 +5,7 @@ from itertools import islice, product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse_sim.simulator.model.text import WORDS, TextSampler, count_tokens, pieces, text_of, token_id
+from enginehouse_sim.simulator.model.text import WORDS, TextSampler, count_tokens, encode, piece_of, text_of, token_id
 from enginehouse_sim.simulator.replay.traces.prompts import prompt_of
 from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 from tests.support.sampled_text import generate
@@ -39,13 +39,14 @@ def test_a_word_begins_with_a_space_unless_the_text_ends_with_one() -> None:
 @given(st.integers(0, 2**32))
 def test_every_made_up_token_is_one_token_when_read_back(seed: int) -> None:
     made = list(islice(generate(seed, ""), 20))
-    assert pieces("".join(made)) == made
+    assert [piece_of(token) for token in encode("".join(made))] == made
 
 
 @given(texts)
 def test_token_ids_and_text_turn_into_each_other(text: str) -> None:
-    found = pieces(text)
-    ids = [token_id(piece) for piece in found]
+    ids = encode(text)
+    found = [piece_of(token) for token in ids]
+    assert [token_id(piece) for piece in found] == ids
     assert "".join(found) == text
     assert count_tokens(text) == len(ids)
     assert text_of(ids) == text
@@ -68,6 +69,6 @@ def test_no_two_prompts_of_token_ids_share_an_answer() -> None:
     prompts = {*few, *((one,) for one in range(2, 3000)), *product(range(40, 80), repeat=2)}
     trace = TraceRequest(arrival=0, input_length=9, output_length=1)
     prompts |= {tuple(prompt_of(trace, number)) for number in (*range(2000), *range(10**6, 10**6 + 2000))}
-    samplers = [TextSampler.of_tokens(0, prompt) for prompt in prompts]
+    samplers = [TextSampler(0, text_of(prompt)) for prompt in prompts]
     answers = {tuple(sampler.next() for _ in range(12)) for sampler in samplers}
     assert len(answers) == len(prompts) > 9000

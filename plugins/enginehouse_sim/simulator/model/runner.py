@@ -74,7 +74,7 @@ class _CachedRequest:
 
     def _new_sampler(self, settings: CoreSettings) -> TextSampler:
         mean_length = None if self.data.ignore_eos else settings.mean_length
-        return TextSampler.of_tokens(settings.seed, self.tokens, self.data.choice, mean_length)
+        return TextSampler(settings.seed, text_of(self.tokens), self.data.choice, mean_length)
 
     def sample(self, allowed: frozenset[int] | None) -> int:
         may_stop = len(self.tokens) - self.prompt_length >= self.data.min_tokens

@@ -33,11 +33,6 @@ _DIGITS = {letter: digit for digit, letter in enumerate(LETTERS, 1)}
 _PIECE = re.compile(rf" ?[A-Za-z0-9_]{{1,{WORD_LENGTH}}}|.", re.DOTALL)
 
 
-def pieces(text: str) -> list[str]:
-    """``text`` cut into tokens."""
-    return _PIECE.findall(text)
-
-
 def count_tokens(text: str) -> int:
     """The number of tokens in ``text``."""
     return len(_PIECE.findall(text))
@@ -126,12 +121,6 @@ class TextSampler:
         self._words = _words_after(text)
         self._end = 0 if mean_length is None else _MASK // mean_length
 
-    @classmethod
-    def of_tokens(
-        cls, seed: int, tokens: Sequence[int], choice: int = 0, mean_length: int | None = None
-    ) -> TextSampler:
-        return cls(seed, text_of(tokens), choice, mean_length)
-
     def copy(self) -> TextSampler:
         twin = TextSampler.__new__(TextSampler)
         twin._state, twin._words, twin._end = self._state, self._words, self._end
@@ -171,15 +160,12 @@ class TextSampler:
         self.push(guess)
         return guess
 
-    def logprob(self) -> float:
-        return math.log(self._likely())
-
     def alternatives(self, token: int, count: int) -> list[tuple[int, float]]:
         """The ``count`` likeliest next tokens with log-probabilities, ``token`` first.
 
         From the third one on, each is half as likely as the one before.
         """
-        found = [(token, self.logprob())]
+        found = [(token, math.log(self._likely()))]
         at, rest = self._state * _FOR_WORD & _MASK, 1 - self._likely()
         others = (self._words[((at >> 16) + step * _STRIDE) % _COUNT][0] for step in range(_COUNT))
         for other in islice((other for other in others if other != token), count - 1):

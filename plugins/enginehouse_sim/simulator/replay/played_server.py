@@ -1,4 +1,4 @@
-"""An engine of a replay as the gateway reaches it, and its answers on their way there."""
+"""The clients of a replay, an engine of it as the gateway reaches it, and its answers on their way there."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.model.timing import TOKEN
-from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
-from enginehouse_sim.simulator.replay.played_client import PlayedClient
+from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord, count_gap
+from enginehouse_sim.simulator.replay.figures.report import Record
 from enginehouse_sim.simulator.replay.played_connection import (
     LAST_CHUNK,
     STREAM_HEAD,
@@ -22,9 +22,10 @@ from enginehouse_sim.simulator.replay.played_connection import (
     read_body,
 )
 from enginehouse_sim.simulator.replay.played_engine import PlayedEngine
+from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 from enginehouse_sim.simulator.server.load_figures import load_figures
 from enginehouse_sim.simulator.steps.profile import NOTHING_OUTSIDE, OutsideCosts
-from enginehouse_sim.virtual import VirtualBackend, VirtualProcess
+from enginehouse_sim.virtual import VirtualBackend, VirtualClient, VirtualProcess
 
 _EVENT = (
     b'data: {"id":"%s","object":"text_completion","created":0,"model":"m","choices":[{"index":0,"text":"%s"%s,'
@@ -37,6 +38,60 @@ _WHOLE = (
 _USAGE = b',"usage":{"prompt_tokens":%d,"completion_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d}}'
 _TOKENS = b"%d," % TOKEN
 _DONE = b"data: [DONE]\n\n"
+
+
+class PlayedClient(VirtualClient):
+    """Sends one request of a trace, and records the answer that it gets.
+
+    ``answer``: the whole of it, whichever engines made its parts. ``is_broken``: its engine has just broken it off.
+    ``on_end`` is called once, when nothing more will come, with the code of the error that ends the answer, if any.
+    """
+
+    __slots__ = ("_now", "_on_end", "_record", "answer", "is_broken", "number", "trace")
+
+    def __init__(
+        self,
+        trace: TraceRequest,
+        number: int,
+        record: Record,
+        now: Callable[[], float],
+        on_end: Callable[[PlayedClient, str], None],
+    ) -> None:
+        self.trace = trace
+        self.number = number
+        self.answer = AnswerRecord(now(), trace.input_length)
+        self.is_broken = False
+        self._record = record
+        self._now = now
+        self._on_end = on_end
+
+    def answered(self) -> None:
+        self.answer.first_token = self._now()
+
+    def ended(self, status: int, code: str) -> None:
+        if code:
+            self._record.reject(code)
+            self._record.broken += status == 200
+        else:
+            self._record.finish(self.answer)
+        self._on_end(self, code)
+
+    def begins_part(self, at: float, cached_tokens: int) -> None:
+        """Note that an engine has made its first token of the answer ``at`` a time."""
+        answer = self.answer
+        if not answer.output_tokens:
+            answer.cached_tokens = cached_tokens
+            return
+        gap = at - answer.last_token
+        count_gap(self._record.gaps, gap, 1)
+        if not self.is_broken:
+            self._record.move_gaps.append(gap)
+        self.is_broken = False
+
+    def received(self, tokens: int, last_token: float) -> None:
+        """Count tokens that the gateway has got, the last one at that time."""
+        self.answer.output_tokens += tokens
+        self.answer.last_token = last_token
 
 
 class PlayedAnswer:

@@ -120,17 +120,16 @@ class Application:
         if call.path.startswith("/sim/"):
             await self._answer(call)
         elif call.method == "POST":
-            with self._log.record(call) as logged:
-                await self._answer_or_fail(call, logged)
+            with self._log.record(call) as outcome:
+                await self._answer_or_fail(call, outcome)
         else:
-            await self._answer_or_fail(call, None)
+            await self._answer_or_fail(call, {})
 
-    async def _answer_or_fail(self, call: Call, logged: LoggedRequest | None) -> None:
+    async def _answer_or_fail(self, call: Call, outcome: dict[str, str | None]) -> None:
         hit = self._simulation.faults.hit(call, call.path in _INFERENCE)
         if hit is not None:
             call.hooks = hit.fault
-            if logged is not None:
-                logged.fault = hit.kind
+            outcome["fault"] = hit.kind
             if await hit.fault.before(call, hit.cleared):
                 return
         await self._answer(call)
@@ -191,56 +190,51 @@ def _envelope(error: RequestError) -> dict[str, Any]:
     return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.status}}
 
 
-class LoggedRequest:
-    """A request, byte for byte, and its outcome.
+class RequestLog:
+    """The last requests in order of arrival, byte for byte, limited in number and in bytes; and their outcomes.
 
-    ``status`` is ``running``, ``done``, or ``aborted`` for an incomplete answer; ``fault`` is the kind of the fault
-    that hit it.
+    A ``status`` is ``running``, ``done``, or ``aborted`` for an incomplete answer; a ``fault`` is the kind of the fault
+    that hit the request.
     """
 
-    __slots__ = ("body", "fault", "headers", "status", "target")
-
-    def __init__(self, call: Call) -> None:
-        self.target = call.target
-        self.headers = call.headers
-        self.body = call.body
-        self.status = "running"
-        self.fault: str | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """The request for ``GET /sim/requests``: ``body`` as text, or ``body_base64`` if it is not UTF-8."""
-        try:
-            body = {"body": self.body.decode()}
-        except UnicodeDecodeError:
-            body = {"body_base64": b64encode(self.body).decode()}
-        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in self.headers]
-        return {"path": self.target, "headers": headers, "status": self.status, "fault": self.fault, **body}
-
-
-class RequestLog:
-    """The last requests in order of arrival, limited in number and in bytes."""
-
     def __init__(self) -> None:
-        self._requests: deque[LoggedRequest] = deque()
+        self._requests: deque[tuple[str, list[tuple[bytes, bytes]], bytes, dict[str, str | None]]] = deque()
         self._bytes = 0
 
     @contextmanager
-    def record(self, call: Call) -> Iterator[LoggedRequest]:
-        logged = LoggedRequest(call)
-        self._requests.append(logged)
-        self._bytes += len(logged.body)
+    def record(self, call: Call) -> Iterator[dict[str, str | None]]:
+        """Log ``call``. Yields its outcome, whose status is set when the block is left."""
+        outcome: dict[str, str | None] = {"status": "running", "fault": None}
+        self._requests.append((call.target, call.headers, call.body, outcome))
+        self._bytes += len(call.body)
         while len(self._requests) > _MOST_REQUESTS or (self._bytes > _MOST_BYTES and len(self._requests) > 1):
-            self._bytes -= len(self._requests.popleft().body)
+            self._bytes -= len(self._requests.popleft()[2])
         try:
-            yield logged
+            yield outcome
         except BaseException:
-            logged.status = "aborted"
+            outcome["status"] = "aborted"
             raise
-        logged.status = "done"
+        outcome["status"] = "done"
 
     def clear(self) -> None:
         self._requests.clear()
         self._bytes = 0
 
     def listing(self) -> list[dict[str, Any]]:
-        return [request.as_json() for request in self._requests]
+        return [
+            {
+                "path": target,
+                "headers": [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers],
+                **outcome,
+                **_written(body),
+            }
+            for target, headers, body, outcome in self._requests
+        ]
+
+
+def _written(body: bytes) -> dict[str, str]:
+    """``body`` as text, or as ``body_base64`` if it is not UTF-8."""
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"body_base64": b64encode(body).decode()}

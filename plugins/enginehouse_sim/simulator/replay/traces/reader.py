@@ -20,11 +20,13 @@ class TraceError(EnginehouseError):
     """A trace that cannot be read; the message names file, line and remedy."""
 
 
+PREFIX_TOKENS = 512
+"""The tokens of a prefix id whose trace does not say."""
 LONGEST = 10_000_000
 """The most tokens of a prompt or an answer: no engine takes longer ones, so the field means something else."""
 
 
-class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """One request: its arrival in seconds after the first one, and the lengths of prompt and answer in tokens.
 
     ``prefix_ids`` name the contents of the prompt from its beginning, ``prefix_tokens`` tokens each: prompts with equal
@@ -36,7 +38,7 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     input_length: Annotated[int, msgspec.Meta(ge=0, le=LONGEST)]
     output_length: Annotated[int, msgspec.Meta(ge=0, le=LONGEST)]
     prefix_ids: Sequence[int] = ()
-    prefix_tokens: int = 512
+    prefix_tokens: int = PREFIX_TOKENS
     model: str = ""
     key: str = ""
     stream: bool = True

@@ -13,10 +13,8 @@ from typing import BinaryIO
 import msgspec
 
 from enginehouse import ConfigError
-from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
+from enginehouse_sim.simulator.replay.traces.reader import PREFIX_TOKENS, TraceRequest
 
-_BLOCK = 512
-"""Tokens for each prefix id."""
 _TOOLS = 24_000
 """Tokens of the tools and the system prompt, which all agents have in common."""
 _BEGIN = 60_000
@@ -83,7 +81,7 @@ class CodingAgents:
             prompt += self._blocks(self._about(_READ, 0.8) + _WRITTEN)
         turns: list[TraceRequest] = []
         for turn in range(done, _TURNS):
-            if len(prompt) * _BLOCK > _LONGEST_CONVERSATION:
+            if len(prompt) * PREFIX_TOKENS > _LONGEST_CONVERSATION:
                 break
             written = self._about(_WRITTEN, 0.6)
             turns.append(_request(at, prompt, written))
@@ -111,16 +109,15 @@ class CodingAgents:
         return max(1, round(median * self._chance.lognormvariate(0, spread)))
 
     def _blocks(self, tokens: int) -> list[int]:
-        return [next(self._ids) for _ in range(max(1, round(tokens / _BLOCK)))]
+        return [next(self._ids) for _ in range(max(1, round(tokens / PREFIX_TOKENS)))]
 
 
 def _request(at: float, prompt: list[int], written: int) -> TraceRequest:
     return TraceRequest(
         arrival=round(at, 6),
-        input_length=len(prompt) * _BLOCK + 24,
+        input_length=len(prompt) * PREFIX_TOKENS + 24,
         output_length=written,
         prefix_ids=prompt,
-        prefix_tokens=_BLOCK,
     )
 
 
@@ -173,8 +170,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
                 arrival=round(now, 6),
                 input_length=input_length,
                 output_length=draw_output(sizes),
-                prefix_ids=[group * _LONGEST + place for place in range(ids)],
-                prefix_tokens=_PREFIX_TOKENS,
+                prefix_ids=tuple(range(group * _LONGEST, group * _LONGEST + ids)),
+                prefix_tokens=_PREFIX_TOKENS if ids else PREFIX_TOKENS,
                 model=sharing.choice(self.models) if self.models else "",
             )
             now += arrivals.expovariate(self.rate)
@@ -221,12 +218,4 @@ def write(requests: Iterable[TraceRequest], out: BinaryIO) -> None:
     """Write a trace in the plain format, as JSON lines."""
     encoder = msgspec.json.Encoder()
     for request in requests:
-        fields = msgspec.structs.asdict(request)
-        if not request.prefix_ids:
-            del fields["prefix_ids"], fields["prefix_tokens"]
-        for name in ("model", "key"):
-            if not fields[name]:
-                del fields[name]
-        if request.stream:
-            del fields["stream"]
-        out.write(encoder.encode(fields) + b"\n")
+        out.write(encoder.encode(request) + b"\n")
