@@ -141,6 +141,13 @@ def test_keys_are_made_and_revoked_while_it_runs(engine: SimEngine, workers: int
         (row,) = (each for each in listed if each["name"] == "new")
         assert (row["source"], row["max_concurrent"]) == ("api", 3)
         assert made.json()["key"] not in json.dumps(listed)
+        rotated = httpx.post(f"{gateway.url}/api/keys/new/rotate", headers=ADMIN)
+        assert rotated.json().keys() == {"name", "key"}
+        for _ in range(4):
+            assert httpx.post(f"{gateway.url}/v1/completions", json=body, headers=secret).status_code == 401
+        secret = {"authorization": f"Bearer {rotated.json()['key']}"}
+        for _ in range(4):
+            assert httpx.post(f"{gateway.url}/v1/completions", json=body, headers=secret).status_code == 200
         assert httpx.delete(f"{gateway.url}/api/keys/new", headers=ADMIN).json() == {"revoked": "new"}
         for _ in range(4):
             assert httpx.post(f"{gateway.url}/v1/completions", json=body, headers=secret).status_code == 401
@@ -149,6 +156,7 @@ def test_keys_are_made_and_revoked_while_it_runs(engine: SimEngine, workers: int
         assert [(each["who"], each["act"], each["outcome"]) for each in entries] == [
             ("ops", "DELETE /api/keys/new", "refused"),
             ("ops", "DELETE /api/keys/new", "done"),
+            ("ops", "POST /api/keys/new/rotate", "done"),
             ("ops", "POST /api/keys", "done"),
         ]
 
