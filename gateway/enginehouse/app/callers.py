@@ -17,13 +17,14 @@ from enginehouse.app.plugin_instances import ConfiguredPlugins, create, identity
 from enginehouse.config.auth import LimitAmounts
 from enginehouse.config.schema import Config, LimitSettings
 from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError
+from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.usage import AuditEntry
 from enginehouse.interfaces.accounting import Accounting, ClientAddresses, RequestMeter
 from enginehouse.interfaces.services import Configured
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.context import RelayContext
 from enginehouse.telemetry.observers import Observers, notify
-from enginehouse.telemetry.plugin_failures import await_plugin
+from enginehouse.telemetry.plugin_failures import await_plugin, log_plugin_failure
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +63,8 @@ class Callers:
         self._tasks = BackgroundTasks()
         self._folder: Path | None = None
         self._made = made = make_authenticators(config, registry)
-        self.accounting = accounting = _accounting(made) or Accounting()
+        self._counted_by, accounting = _accounting(made) or (context.counted_by, Accounting())
+        self.accounting, context.counted_by = accounting, self._counted_by
         self.authentication = Authentication(accounting, context.clock.epoch)
         accounting.join(_CountedProcess(context, self.authentication, registry, shared))
         _check_needs(config, registry, made)
@@ -110,7 +112,10 @@ class Callers:
 
     def note(self, entry: AuditEntry) -> None:
         """Keep an act of an operator, and tell observers."""
-        self.accounting.note(entry)
+        try:
+            self.accounting.note(entry)
+        except BaseException as error:
+            log_plugin_failure(self._counted_by, "failed to keep an act of an operator", error)
         if self._on_operated:
             notify(self._on_operated, entry)
 
@@ -159,7 +164,7 @@ def check_callers(config: Config, registry: Registry) -> None:
     _check_needs(config, registry, made)
     accounting = _accounting(made)
     if accounting is not None:
-        accounting.join(_CountedProcess(None, Authentication(Accounting()), registry, None))
+        accounting[1].join(_CountedProcess(None, Authentication(Accounting()), registry, None))
     for each in made:
         prepare_authenticator(registry, each, ConfiguredPlugins(config, registry))
 
@@ -192,13 +197,13 @@ def prepare_authenticator(registry: Registry, each: ActiveAuthenticator, configu
     return said[0] is not False
 
 
-def _accounting(made: Sequence[ActiveAuthenticator]) -> Accounting | None:
-    """The one that counts requests. Raises ``PluginError`` if there are several."""
+def _accounting(made: Sequence[ActiveAuthenticator]) -> tuple[PluginId, Accounting] | None:
+    """The one that counts requests, and its plugin. Raises ``PluginError`` if there are several."""
     found = [(plugin, each) for plugin, each in made if isinstance(each, Accounting)]
     if len(found) > 1:
         names = " and ".join(str(plugin) for plugin, _ in found)
         raise PluginError(f"{names} both count requests: disable the plugin of one of them")
-    return found[0][1] if found else None
+    return found[0] if found else None
 
 
 def _check_needs(config: Config, registry: Registry, made: Sequence[ActiveAuthenticator]) -> None:

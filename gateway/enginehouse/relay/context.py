@@ -7,6 +7,7 @@ from functools import partial
 
 from enginehouse.aio.clock import Clock
 from enginehouse.domain.errors import RequestError, Unauthorized
+from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
@@ -60,6 +61,7 @@ class RelayContext:
     - ``interceptors``: decide about requests and answers, if there are any, guards among them.
     - ``addresses``: the limits of client addresses, if there are any.
     - ``usage``: sums up what callers use, if that is kept. ``asks_usage``: engines are asked for that of streams.
+    - ``counted_by``: the plugin that counts requests, for its failures.
     - ``queues``: those of the backends that the gateway launches, and of those with a limit.
     """
 
@@ -115,6 +117,7 @@ class RelayContext:
         self.activity = Activity()
         self.usage: RequestMeter | None = None
         self.asks_usage = False
+        self.counted_by = PluginId("authenticator", "")
         self.addresses: ClientAddresses | None = None
         self.interceptors: Interceptors | None = None
         self._on_routed = observers.callbacks("routed")

@@ -29,6 +29,7 @@ from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.snapshot import OneBackend, RoutingSnapshot
 from enginehouse.telemetry.answer_meter import AnswerSize
 from enginehouse.telemetry.log_context import log_context
+from enginehouse.telemetry.plugin_failures import log_plugin_failure, plugin_errors, plugin_failed
 from enginehouse.telemetry.trace_context import Trace, with_trace
 
 _ids = itertools.count(1)
@@ -219,16 +220,22 @@ class Job(ABC):
             requirements.caller = caller.name
         self.context.router.apply_rules(requirements, self.headers)
         if caller is not None:
-            reserved = caller.admit(requirements, self.answer_limit)
-            if reserved is not None:
-                self._reserved, self.limit_lines = (reserved,), reserved.lines
+            try:
+                reserved = caller.admit(requirements, self.answer_limit)
+                if reserved is not None:
+                    self._reserved, self.limit_lines = (reserved,), reserved.lines
+            except RequestError:
+                raise
+            except BaseException as error:
+                raise plugin_failed(self.context.counted_by, error) from error
 
     def admit_address(self, addresses: ClientAddresses, address: str) -> None:
         """Take the request within the limits of its client's address. Raises ``RateLimited``."""
         assert self.requirements is not None
-        reserved = addresses.admit(address, self.headers, self.requirements, self.answer_limit)
-        if reserved is not None:
-            self._reserved, self.limit_lines = (*self._reserved, reserved), self.limit_lines or reserved.lines
+        with plugin_errors(self.context.counted_by):
+            reserved = addresses.admit(address, self.headers, self.requirements, self.answer_limit)
+            if reserved is not None:
+                self._reserved, self.limit_lines = (*self._reserved, reserved), self.limit_lines or reserved.lines
 
     def release(self, answer: AnswerSize, model: str, *, left: bool = False) -> None:
         """Count the request out, with the ``answer`` of ``model``, if ``admit`` has counted it in.
@@ -242,7 +249,10 @@ class Job(ABC):
         reserved, self._reserved = self._reserved, ()
         for each in reserved:
             assert self.requirements is not None
-            each.settle(self.requirements.estimated_tokens, answer, model)
+            try:
+                each.settle(self.requirements.estimated_tokens, answer, model)
+            except BaseException as error:
+                log_plugin_failure(self.context.counted_by, "failed to count a request out", error)
 
     def _settle_turn(self, answer: AnswerSize) -> None:
         """Charge the caller what the request has used, in place of what was expected."""

@@ -11,6 +11,7 @@ from enginehouse.relay.context import RelayContext
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.live.traced_request import traced_request
+from enginehouse.telemetry.plugin_failures import log_plugin_failure
 from enginehouse.telemetry.record_delivery import RecordDelivery
 from enginehouse.telemetry.request_facts import RequestFacts
 from enginehouse.telemetry.trace_context import Trace
@@ -69,7 +70,10 @@ class Endings:
         if model is None:
             asked = facts.asked or ""
             model = asked if asked and self._context.fleet.snapshot.candidates(asked) else ""
-        usage.add(facts, model, needs.estimated_tokens if needs is not None else 0)
+        try:
+            usage.add(facts, model, needs.estimated_tokens if needs is not None else 0)
+        except BaseException as error:
+            log_plugin_failure(self._context.counted_by, "failed to add a request to the usage", error)
 
     def _trace(self, job: Job, seconds: float, status: int) -> Trace | None:
         """The trace of a request that is sampled, or was slow or failed."""
