@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from enginehouse.app.build import reached
-from enginehouse.app.plugin_instances import create, identity
+from enginehouse.app.plugin_instances import create, identity, prepare
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.routing import parse_hedge_after
 from enginehouse.config.schema import Config, InterceptorSettings
 from enginehouse.domain.errors import ConfigError
+from enginehouse.domain.foreign import shown
 from enginehouse.engines.launch_line import launch_spec
 from enginehouse.interfaces.driver_support import DriverSupport
-from enginehouse.interfaces.interceptors import InterceptorAdapter
+from enginehouse.interfaces.interceptors import Interceptor, InterceptorAdapter
 from enginehouse.interfaces.launch_spec import LaunchSpec
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.context import RelayContext
@@ -71,26 +73,30 @@ def build_interceptors(config: Config, registry: Registry) -> Interceptors | Non
         if isinstance(made, InterceptorAdapter):
             problem = f"'{terms.plugin.type}' is used with '{made.table}', and sees no request itself"
             raise ConfigError(problem, key="interceptors", remedy="remove it")
-        interceptors.append(InterceptorInForce.of(made, terms))
+        interceptors.append(InterceptorInForce.of(made, terms, joins=True))
     outer = list(_adapted(config, registry))
     return Interceptors(interceptors, outer) if interceptors or outer else None
 
 
 def _adapted(config: Config, registry: Registry) -> Iterator[InterceptorInForce]:
-    adapters = list(_adapters(config, registry))
-    if config.guards and not any(each.table == "guards" for each in adapters):  # they never fail open
+    factories = {type: registry.get("interceptor", type).factory for type in registry.types("interceptor")}
+    adapters: list[tuple[str, InterceptorAdapter]] = [
+        (name, create(config, registry, "interceptor", name))
+        for name, factory in factories.items()
+        if isinstance(factory, type) and issubclass(factory, InterceptorAdapter)
+    ]
+    if config.guards and not any(each.table == "guards" for _, each in adapters):  # they never fail open
         remedy = "enable the plugin 'guards', or remove the key"
         raise ConfigError("no enabled plugin asks guards", key="guards", remedy=remedy)
-    for adapter in adapters:
+    for name, adapter in adapters:
         for made, terms in _made(config, registry, adapter.kind, adapter.table):
-            yield InterceptorInForce.of(adapter.adapt(terms.plugin, made, passes=terms.passes), terms)
-
-
-def _adapters(config: Config, registry: Registry) -> Iterator[InterceptorAdapter]:
-    for name in registry.types("interceptor"):
-        factory = registry.get("interceptor", name).factory
-        if isinstance(factory, type) and issubclass(factory, InterceptorAdapter):
-            yield create(config, registry, "interceptor", name)
+            said: list[object] = []
+            adapt = partial(adapter.adapt, terms.plugin, made, passes=terms.passes)
+            prepare(registry, "interceptor", name, lambda: said.append(adapt()))  # noqa: B023 - called at once
+            if not isinstance(said[0], Interceptor):
+                problem = f"the interceptor '{name}' must make an Interceptor, got {shown(said[0])}"
+                raise registry.get("interceptor", name).error(problem)
+            yield InterceptorInForce.of(said[0], terms, joins=False)
 
 
 def _made(config: Config, registry: Registry, kind: str, table: str) -> Iterator[tuple[Any, InForce]]:

@@ -14,23 +14,30 @@ from enginehouse.relay.intercepting.sharing_door import SharingDoor
 from enginehouse.relay.intercepting.stage import Stage
 from enginehouse.telemetry.plugin_failures import wrong_result
 
-_ALLOWED = "None, Refuse, Change, Answer or Join"
+_ALLOWED = "None, Refuse, Change or Answer"
+_ALLOWED_WITH_JOIN = "None, Refuse, Change, Answer or Join"
 Said = bytes | Answer | Join | None
 """What an interceptor says of a request: another body, an answer, that it joins another one; ``None`` lets it go on."""
 
 
 class InterceptorInForce(NamedTuple):
-    """An interceptor on ``terms``. ``asks``: it looks at requests. ``answers``: it may look at answers."""
+    """An interceptor on ``terms``.
+
+    ``asks``: it looks at requests. ``answers``: it may look at answers. ``joins``: it may let a request join another
+    one.
+    """
 
     terms: InForce
     interceptor: Interceptor
     asks: bool
     answers: bool
+    joins: bool
 
     @classmethod
-    def of(cls, interceptor: Interceptor, terms: InForce) -> InterceptorInForce:
+    def of(cls, interceptor: Interceptor, terms: InForce, *, joins: bool) -> InterceptorInForce:
         has = type(interceptor)
-        return cls(terms, interceptor, has.before is not Interceptor.before, has.answer is not Interceptor.answer)
+        asks, answers = has.before is not Interceptor.before, has.answer is not Interceptor.answer
+        return cls(terms, interceptor, asks, answers, joins and asks)
 
     async def before(self, request: InterceptedRequest) -> Said:
         """What it says of a request. Raises ``RequestError``."""
@@ -38,10 +45,10 @@ class InterceptorInForce(NamedTuple):
 
     def _read(self, said: object) -> Said:
         terms = self.terms
-        if isinstance(said, Join) and isinstance(said.request_id, str):
+        if self.joins and isinstance(said, Join) and isinstance(said.request_id, str):
             return said
         if not isinstance(said, Answer):
-            return terms.changed(said, _ALLOWED)
+            return terms.changed(said, _ALLOWED_WITH_JOIN if self.joins else _ALLOWED)
         if not (isinstance(said.status, int) and 200 <= said.status <= 599 and isinstance(said.content_type, str)):
             raise wrong_result(terms.plugin, f"must answer with a status from 200 to 599 and a type, got {shown(said)}")
         if not isinstance(said.body, (bytes, dict)) or not _is_line(said.content_type):
@@ -81,7 +88,7 @@ class Interceptors:
     def __init__(self, interceptors: Sequence[InterceptorInForce], outer: Sequence[InterceptorInForce]) -> None:
         self.before = [each for each in (*outer, *interceptors) if each.asks]
         self._answering = [each for each in (*interceptors, *outer) if each.answers]
-        self.may_join = any(each.asks for each in interceptors)
+        self.may_join = any(each.joins for each in interceptors)
         self.shared: dict[bytes, list[SharingDoor]] = {}
         self.listening: dict[FilteringDoor, None] = {}
 
