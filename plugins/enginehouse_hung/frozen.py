@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from enginehouse.backends import BackendStatus
 from enginehouse.runtime import run_within
 from enginehouse.services import ServiceGateway
 
@@ -56,20 +58,23 @@ class FrozenEngines:
         remote, before, self._probes = gateway.table("backends"), self._probes, {}
         if not checks.hung:
             return
-        for backend in [*gateway.backends]:
+        more = []
+        for backend in gateway.backends:
             name, late = backend.name, gateway.backends.late_probes(backend.name)
             if not late or name in remote:
                 continue
             probes = before.get(name)
             self._probes[name] = probes = LateProbes() if probes is None or late < probes.known else probes
-            if late == probes.known:
-                continue
-            used, now = await self._used(name, checks.timeout), gateway.clock.now()
-            if why := probes.why_hung(late, now, used, checks.failures, checks.hung, serves=backend.pending > 0):
-                await self._give_up(name, why)
+            if late > probes.known:
+                more.append(self._judge(backend, probes, late))
+        await asyncio.gather(*more)
 
-    async def _used(self, backend: str, within: float) -> float | None:
+    async def _judge(self, backend: BackendStatus, probes: LateProbes, late: int) -> None:
+        checks = self._gateway.table("checks")
         try:
-            return await run_within(within, self._gateway.backends.processor_seconds(backend))
+            used = await run_within(checks.timeout, self._gateway.backends.processor_seconds(backend.name))
         except Exception:  # the launcher cannot say, and the gateway has logged why
-            return None
+            used = None
+        now, serves = self._gateway.clock.now(), backend.pending > 0
+        if why := probes.why_hung(late, now, used, checks.failures, checks.hung, serves=serves):
+            await self._give_up(backend.name, why)

@@ -137,3 +137,8 @@ class Heard(EngineListener):
 
     def engine_changed(self, engine: Engine) -> None:
         self.states.append(engine.shown)
+
+
+def address_of(engine: Engine) -> str | None:
+    """The address at which the engine of a run listens; ``None`` if none runs."""
+    return None if engine.run is None else engine.run.process.address

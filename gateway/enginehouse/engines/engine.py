@@ -134,11 +134,6 @@ class Engine:
     # --- facts
 
     @property
-    def address(self) -> str | None:
-        """The address at which the engine listens; ``None`` unless it is ready."""
-        return self.run.process.address if self.run and self.state is ReplicaState.READY else None
-
-    @property
     def is_asleep(self) -> bool:
         """Whether the engine sleeps."""
         return self.state is ReplicaState.SLEEPING
@@ -216,11 +211,10 @@ class Engine:
 
     async def leave(self) -> None:
         """Stop watching an engine that runs on."""
-        if self.run is not None:
-            self.run.exited.cancel()
-        if self._watching is not None:
+        if self._watching is not None and self.run is not None:
             self._watching.cancel()
-            await asyncio.wait({self._watching})
+            self.run.exited.cancel()
+            await asyncio.wait({self._watching, self.run.exited})
 
     async def end_hung(self, problem: str) -> None:
         """Kill a ready engine that hangs. It fails with ``problem``, and may be started again."""

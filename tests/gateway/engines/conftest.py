@@ -17,7 +17,7 @@ from enginehouse.interfaces.driver_support import support_of
 from enginehouse_kit.testing import HttpEngineClient
 from enginehouse_llamacpp import LlamaCppDriver
 from tests.support import real_gateways
-from tests.support.bare_host import Heard
+from tests.support.bare_host import Heard, address_of
 from tests.support.fake_engines import FakeLauncher, ScriptedDriver
 from tests.support.host_launchers import launches
 from tests.support.launchers import local_launcher
@@ -58,8 +58,9 @@ async def llama_server(
         listener=Heard(states),
     )
     await supervisor.bring_up()
-    assert supervisor.address is not None
-    yield HttpEngineClient(supervisor.address)
+    address = address_of(supervisor)
+    assert address is not None
+    yield HttpEngineClient(address)
     await supervisor.stop()
     state_file.close()
     assert states == [ReplicaState.STARTING, ReplicaState.READY, ReplicaState.STOPPING, ReplicaState.STOPPED]

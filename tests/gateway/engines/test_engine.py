@@ -17,7 +17,7 @@ from enginehouse.engines.launches import Ports
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.errors import LoadFailed
 from enginehouse.interfaces.driver_support import support_of
-from tests.support.bare_host import Heard
+from tests.support.bare_host import Heard, address_of
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
 from tests.support.host_launchers import launches
 from tests.support.launchers import local_launcher
@@ -66,7 +66,7 @@ def stage(driver: ScriptedDriver, fake_launcher: FakeLauncher) -> Stage:
 def test_an_engine_is_ready_when_its_driver_says_so(in_virtual_time: Run, stage: Stage) -> None:
     async def scenario() -> None:
         await stage.supervisor.bring_up()
-        assert stage.supervisor.address == stage.addresses[0] == stage.launcher.launched[0].address
+        assert address_of(stage.supervisor) == stage.addresses[0] == stage.launcher.launched[0].address
 
     in_virtual_time(scenario())
     assert stage.states == [STARTING, READY]
@@ -161,7 +161,7 @@ def test_an_exit_while_ready_is_reported_and_the_engine_can_be_started_again(
         stage.launcher.launched[0].end.set_result(134)
         await asyncio.sleep(1)
         assert stage.supervisor.problem == "The engine ended with status 134; its last lines were: CUDA error"
-        assert stage.supervisor.address is None
+        assert address_of(stage.supervisor) is None
         stage.launcher.prints = b""
         await stage.supervisor.bring_up()
         assert stage.supervisor.problem == ""

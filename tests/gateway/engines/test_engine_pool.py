@@ -16,7 +16,7 @@ from enginehouse.engines.state_file import Sleepers, StateFile
 from enginehouse.errors import LoadFailed, NotEnoughMemory, UpstreamError
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.scheduling.collaborators import EngineControl
-from tests.support.bare_host import BareHost
+from tests.support.bare_host import BareHost, address_of
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
 from tests.support.virtual_time import Run
 
@@ -179,7 +179,7 @@ def test_an_engine_is_started_measured_and_stopped(in_virtual_time: Run, stage: 
         await seen_by_its_scheduler.start("a@a")
         assert seen_by_its_scheduler.states() == {"a@a": READY, "b@b": STOPPED}
         assert engines.measured == {"a@a": 1000}
-        assert set(stage.connected) == {("a", engines.engines["a@a"].address)}
+        assert set(stage.connected) == {("a", address_of(engines.engines["a@a"]))}
         assert stage.remembered() == {"a"}
         await engines.start("a@a")
         await engines.stop("a@a", 3)
@@ -493,7 +493,7 @@ def test_an_engine_that_still_runs_is_adopted_and_not_launched(in_virtual_time: 
         engines = stage.gateway()
         await engines.open()
         assert engines.states()["a@a"] is READY
-        assert engines.engines["a@a"].address == stage.launcher.launched[0].address
+        assert address_of(engines.engines["a@a"]) == stage.launcher.launched[0].address
         assert engines.measured == {"a@a": 1000}
         await engines.start("a@a")
         assert len(stage.launcher.launched) == 1
