@@ -107,7 +107,7 @@ class Translation(ABC):
         return b""
 
     def ping(self) -> bytes:
-        """Return what a client of a silent stream ignores. Streams of events get a comment instead."""
+        """Return what a client of a silent stream ignores. Streams of events get a comment if it is empty."""
         return b""
 
 

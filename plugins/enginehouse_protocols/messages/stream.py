@@ -61,9 +61,12 @@ class MessageTranslation(ChatTranslation, BlockWriter):
     def error_event(self, status: int, envelope: Envelope) -> bytes:
         return event_bytes("error", error_object(status, envelope))
 
+    def ping(self) -> bytes:
+        return event_bytes("ping", {})
+
     def _beginning(self) -> bytes:
         self._begun = True
-        return event_bytes("message_start", {"message": empty_message(self._model)}) + event_bytes("ping", {})
+        return event_bytes("message_start", {"message": empty_message(self._model)}) + self.ping()
 
     # --- blocks
 

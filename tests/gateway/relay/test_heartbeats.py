@@ -141,6 +141,19 @@ async def test_the_messages_of_an_engine_get_the_ping_of_their_protocol(
     assert await client.chunk() == LAST
 
 
+async def test_translated_messages_get_the_ping_of_their_protocol(house: OpenGateway, engine: StartEngine) -> None:
+    served, goes_on = await engine(), asyncio.Event()
+    gateway = await house(served)
+    served.streams(goes_on, event(0), DONE, served.END)
+    client = await asked(gateway, "/v1/messages", max_tokens=5)
+    await served.call()
+    gateway.pass_time(16)
+    await client.head()
+    assert await client.chunk() == MESSAGES_PING
+    goes_on.set()
+    await client.chunk()
+
+
 async def test_a_stream_of_lines_gets_an_empty_line_of_its_own(house: OpenGateway, engine: StartEngine) -> None:
     served, goes_on = await engine(), asyncio.Event()
     gateway = await house(served)

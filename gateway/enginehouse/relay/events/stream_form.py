@@ -66,6 +66,10 @@ class _AnyEvent(msgspec.Struct):
 decode_event = msgspec.json.Decoder(_AnyEvent).decode
 
 
+PING: Final = b": ping\n\n"
+"""The comment that keeps the connection of a silent stream alive."""
+
+
 class StreamForm(NamedTuple):
     """The form of an endpoint's streams and errors.
 
@@ -84,7 +88,7 @@ class StreamForm(NamedTuple):
     plain: Callable[[bytes], object] = msgspec.json.Decoder(_Chunk).decode
     is_checked: bool = True
     before_error: Callable[[int, dict[str, Any]], bytes] | None = None
-    ping: bytes = b": ping\n\n"
+    ping: bytes = PING
 
     def error_body(self, status: int, envelope: dict[str, Any]) -> bytes:
         """The body of a response that is an error."""

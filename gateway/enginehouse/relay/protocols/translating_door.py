@@ -18,6 +18,7 @@ from enginehouse.relay.door import Door, OpenExchange
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.events.sse import end_behind, read_events
 from enginehouse.relay.events.stream_check import message_of
+from enginehouse.relay.events.stream_form import PING
 from enginehouse.relay.heads.headers import lines_without
 from enginehouse.relay.protocols.turns import TranslationTurns
 
@@ -259,7 +260,7 @@ class TranslatingDoor(PassingDoor):
     def _event(self, translation: Translation, data: bytes | None, text: bytes) -> bytes:
         if data is None:  # a comment tells a waiting client its place in the queue, or keeps its connection alive
             if translation.stream_type.startswith(b"text/event-stream"):
-                return text
+                return (translation.ping() or text) if text == PING else text
             return translation.ping() if text.startswith(b":") else b""
         if data == b"[DONE]":
             return translation.end()
