@@ -95,22 +95,24 @@ class ModelList:
     def _matching(self, name: str, holder: AdmittedCaller | None) -> dict[str, Any] | None:
         """The entry of a name that a pattern stands for."""
         alias = self._aliases().find(name)
-        return self._alias_card(name, alias) if alias and (holder is None or holder.may_use(name)) else None
+        if alias is None or not (holder is None or holder.may_use(name)):
+            return None
+        return self._alias_card(name, alias, self._facts())
 
     def _cards(self, holder: AdmittedCaller | None) -> dict[str, dict[str, Any]]:
-        models = self._admission.relay.context.fleet.snapshot.models
-        cards = {name: self._card(name, candidates) for name, candidates in models.items()}
+        models, facts = self._admission.relay.context.fleet.snapshot.models, self._facts()
+        cards = {name: self._card(name, candidates, facts) for name, candidates in models.items()}
         for name, alias in self._aliases().named.items():
-            if name not in models and (card := self._alias_card(name, alias)):
+            if name not in models and (card := self._alias_card(name, alias, facts)):
                 cards[name] = card
         return {name: card for name, card in cards.items() if holder is None or holder.may_use(name)}
 
-    def _alias_card(self, name: str, alias: Alias) -> dict[str, Any] | None:
+    def _alias_card(self, name: str, alias: Alias, facts: Mapping[str, ModelFacts]) -> dict[str, Any] | None:
         models = self._admission.relay.context.fleet.snapshot.models
         target = next((target for target in alias.targets if target in models), None)
-        return None if target is None else self._card(name, models[target]) | {"root": target}
+        return None if target is None else self._card(name, models[target], facts) | {"root": target}
 
-    def _card(self, name: str, candidates: Sequence[Candidate]) -> dict[str, Any]:
+    def _card(self, name: str, candidates: Sequence[Candidate], known: Mapping[str, ModelFacts]) -> dict[str, Any]:
         had = [candidate.capabilities for candidate in candidates]
         lengths = [each.context_length for each in had if each.context_length is not None]
         card = {"id": name, "object": "model", "created": self._since, "owned_by": "enginehouse", "root": name}
@@ -120,7 +122,7 @@ class ModelList:
             card |= {key: text for key, text in texts.items() if text}
             if settings.metadata:
                 card["meta"] = settings.metadata
-        if (facts := self._facts().get(candidates[0].model)) is not None:
+        if (facts := known.get(candidates[0].model)) is not None:
             card |= {"quantization": facts.quantization} if facts.quantization else {}
             card |= {"size": facts.size} if facts.size else {}
         return card | {"max_model_len": max(lengths)} if lengths else card
