@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from enginehouse.domain.errors import UpstreamError, status_of
+from enginehouse.domain.errors import RequestError, UpstreamError, status_of
 from enginehouse.interfaces.kept_streams import Gathering
 from enginehouse.relay.answers.passing_door import PassingDoor
 from enginehouse.relay.door import Door
@@ -19,14 +19,17 @@ class GatheringDoor(PassingDoor):
 
     ``whole`` makes that object; without it, everything passes as it comes. An error event becomes an error with its own
     status, because the client has nothing yet. An answer that is too large is refused.
+
+    ``_problem``: why the answer cannot be gathered: what the client gets.
     """
 
-    __slots__ = ("_dropped", "_gathers", "_lines", "whole")
+    __slots__ = ("_gathers", "_lines", "_problem", "whole")
 
     def __init__(self, door: Door) -> None:
         super().__init__(door)
-        self._dropped = self._gathers = False
+        self._gathers = False
         self._lines = b""
+        self._problem: RequestError | None = None
         self.whole: Gathering | None = None
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
@@ -40,8 +43,7 @@ class GatheringDoor(PassingDoor):
         if self.whole is None or not self._gathers:
             self._door.write(chunk)
         else:
-            self.whole.add(chunk)
-            self._check_room(self.whole)
+            self._add(self.whole, chunk)
 
     def release(self) -> None:
         """Drop the answer."""
@@ -53,19 +55,32 @@ class GatheringDoor(PassingDoor):
         if answer is None or not self._gathers:
             self._door.finish(chunk)
             return
-        answer.add(chunk)
-        answer.read()
-        self._check_room(answer)
-        error = answer.error
-        status, body = (200, answer.body()) if error is None else (_status(error), msgspec.json.encode(error))
+        problem = self._problem
+        if problem is None:
+            status, body = self._add(answer, chunk, last=True)
+        else:
+            status, body = problem.status, msgspec.json.encode(problem.envelope())
         self._door.start(status, self._lines, len(body))
         self._door.finish(body)
 
-    def _check_room(self, answer: Gathering) -> None:
-        """Raise ``UpstreamError``, once, if ``answer`` is too large; then comes the event that says so."""
-        if answer.why and not self._dropped:
-            self._dropped = True
-            raise UpstreamError(f"The engine's answer was dropped while the gateway gathered it: {answer.why}")
+    def _add(self, answer: Gathering, chunk: bytes, *, last: bool = False) -> tuple[int, bytes]:
+        """Add a piece. Returns the status and the body after the last one.
+
+        Raises ``RequestError``. Then ``finish`` is called with the event that says so.
+        """
+        try:
+            answer.add(chunk)
+            if last:
+                answer.read()
+            if answer.why:
+                raise UpstreamError(f"The engine's answer was dropped while the gateway gathered it: {answer.why}")
+            if not last:
+                return 0, b""
+            error = answer.error
+            return (200, answer.body()) if error is None else (_status(error), msgspec.json.encode(error))
+        except RequestError as error:
+            self._problem = error.with_traceback(None)
+            raise
 
 
 def _status(envelope: dict[str, object]) -> int:
