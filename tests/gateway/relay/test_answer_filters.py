@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interceptors import AnswerFilter, Event, Refuse
 from enginehouse.interfaces.interceptors import Passed
 from enginehouse.relay.answers.held_answer import HeldAnswer
+from enginehouse.relay.door import Door
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.intercepting.answer_filters import AnswerFilters
+from enginehouse.relay.intercepting.filtering_door import FilteringDoor
 from enginehouse.relay.intercepting.in_force import InForce
 from enginehouse.relay.intercepting.stage import Stage
 
@@ -97,3 +101,43 @@ def test_a_filter_changes_heads_and_not_their_framing() -> None:
     passing, _ = filters(Names())
     lines = passing.head(200, b"server: engine\r\ncontent-length: 2\r\n")
     assert lines == b"content-length: 2\r\nx-seen: 200\r\n"
+
+
+class Client(Door):
+    """The client's side of an answer."""
+
+    def __init__(self) -> None:
+        self.got = b""
+        self.broke = False
+
+    def start(self, status: int, lines: bytes, length: int | None) -> None:
+        self.got += b"%d " % status
+
+    def write(self, chunk: bytes) -> None:
+        self.got += chunk
+
+    def finish(self, chunk: bytes) -> None:
+        self.got += chunk
+
+    def unread(self) -> int:
+        return 0
+
+    def abort(self) -> None:
+        self.broke = True
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_filters_learn_once_how_an_answer_without_an_end_ended(leaves: bool) -> None:
+    memory = EngineMemory()
+    terms = InForce(PluginId("interceptor", "own"), 1.0, passes=False)
+    writer = FilteringDoor(client := Client(), memory, "/v1/chat/completions", {}, lambda: 0.0)
+    writer.filter_with([Stage(shouts := Shouts(), terms, memory)])
+    writer.start(200, b"content-type: text/event-stream\r\n", None)
+    writer.write(chunk("hi") + chunk("more")[:10])
+    if leaves:
+        writer.release()
+    else:
+        writer.abort()
+    assert client.broke is not leaves
+    assert [each["code"] for each in shouts.told] == ["client_left" if leaves else "upstream_error"]
+    assert memory.held == 0
