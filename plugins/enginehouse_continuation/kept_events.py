@@ -53,7 +53,7 @@ class KeptEvents(KeptStream):
         self.body = body
         self.traits = traits
         self.progress = AnswerProgress(ends=[] if traits.token_by_token else None)
-        self.roles: set[int] = set()
+        self.roles: frozenset[int] = frozenset()
         self.pieces = []
         self.cut = cutter(traits.added) if added else None
         self._share = share
@@ -155,7 +155,7 @@ class KeptEvents(KeptStream):
             if choice.prompt_token_ids is not ABSENT:
                 progress.learn_prompt(choice.prompt_token_ids)
             if choice.delta is not None and choice.delta.role is not None:
-                self.roles.add(choice.index)
+                self.roles |= {choice.index}
             if choice.is_empty:
                 continue
             self._answered = True

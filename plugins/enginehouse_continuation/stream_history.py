@@ -61,7 +61,7 @@ class StreamHistory(KeptEvents):
             model=candidate.model,
             body=self.body,
             common={name: bytes(value) for name, value in self.common.items()},
-            roles=self.roles,
+            roles=set(self.roles),
             usage=self._usage,
             progress=self.progress,
         )
@@ -70,7 +70,7 @@ class StreamHistory(KeptEvents):
     def restore(self, saved: SavedStream) -> None:
         """Go on from what another process has saved."""
         self.common = {name: msgspec.Raw(value) for name, value in saved.common.items()}
-        self.roles = saved.roles
+        self.roles = frozenset(saved.roles)
         self._answered = True
         self._usage = saved.usage
         self.progress = saved.progress

@@ -116,7 +116,7 @@ class AnswerAnew(Translator):
     def __init__(self, history: StreamHistory) -> None:
         self.path, self.tokens = history.path, 0
         self._history = history
-        self._known_roles = frozenset(history.roles)
+        self._known_roles = history.roles
 
     def translate(self, piece: bytes) -> Iterator[bytes]:
         history = self._history

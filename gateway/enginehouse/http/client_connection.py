@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -96,7 +95,7 @@ class ClientConnection:
         self._last: Inbound | None = None
         self._current: Inbound | None = None
         self._ready: Inbound | None = None
-        self._queue: deque[Inbound] = deque()
+        self._queue: list[Inbound] = []
         self._read_paused = False
         self._steps = 0
         self._yields = False
@@ -270,7 +269,7 @@ class ClientConnection:
         elif not inbound.keep_alive:
             self._transport.close()
         if self._queue and not self._transport.is_closing():
-            self._loop.call_soon(self._turn_to, self._queue.popleft())  # a direct call would recurse once per request
+            self._loop.call_soon(self._turn_to, self._queue.pop(0))  # a direct call would recurse once per request
         elif self._successor is not None:
             self._loop.call_soon(self.leave, self._successor)
 

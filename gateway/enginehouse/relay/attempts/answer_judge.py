@@ -37,6 +37,8 @@ class AnswerJudge:
     - ``suspects``: engines that refused the request, which count only if another one serves it.
     """
 
+    __slots__ = ("_dispatch", "_hedge", "_job", "refusal", "suspects")
+
     def __init__(self, job: Job, dispatch: Dispatch, hedge: Hedge | None) -> None:
         self._job = job
         self._dispatch = dispatch
