@@ -71,9 +71,9 @@ class ExplainedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of the prompt that the engine probably has in its cache; ``None`` if the strategy does not know."""
     backlog_s: float | None = None
     """Expected seconds before it could begin with the request; ``None`` if the strategy does not know."""
-    ms_per_token: float | msgspec.UnsetType = msgspec.UNSET
-    """Milliseconds that its engine takes for a token that it reads; absent if the strategy does not know."""
-    ms_per_output_token: float | msgspec.UnsetType = msgspec.UNSET
+    ms_per_token: float | None = None
+    """Milliseconds that its engine takes for a token that it reads; ``None`` if the strategy does not know."""
+    ms_per_output_token: float | None = None
     """The same for one that it writes."""
     evicts: list[str] = []
     """The replicas that would stop so that this one can be loaded."""
@@ -95,8 +95,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     attempted: list[str]
     requirements: dict[str, Any]
     candidates: list[ExplainedCandidate]
-    prefix: PrefixFacts | msgspec.UnsetType = msgspec.UNSET
-    """What ``chosen`` has of the prompt; absent if the strategy does not know."""
+    prefix: PrefixFacts | None = None
+    """What ``chosen`` has of the prompt; ``None`` if the strategy does not know."""
     chosen: str | None
     waits: bool | msgspec.UnsetType = msgspec.UNSET
     """True if ``chosen`` has no free slot, so that the request would wait for any replica of the model; else absent."""

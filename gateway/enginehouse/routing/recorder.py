@@ -72,9 +72,8 @@ class Recorder:
             error=error.envelope()["error"] if error is not None else None,
         )
 
-    def _prefix(self, chosen: Candidate | None) -> PrefixFacts | msgspec.UnsetType:
-        found = self._runner_of(chosen.model).prefix(self._requirements, chosen) if chosen is not None else None
-        return found if found is not None else msgspec.UNSET
+    def _prefix(self, chosen: Candidate | None) -> PrefixFacts | None:
+        return self._runner_of(chosen.model).prefix(self._requirements, chosen) if chosen is not None else None
 
 
 def _passed_over(candidate: ExplainedCandidate) -> ExplainedCandidate:
@@ -122,6 +121,6 @@ def _explained(candidate: Candidate, drop: Drop | None, verdict: Verdict, now: f
         figures_age_ms=None if load.figures_at is None else 1e3 * max(0.0, now - load.figures_at),
         cached_tokens=None if cached is None else int(cached),
         backlog_s=backlog,
-        ms_per_token=verdict.parts.get("ms_per_token", msgspec.UNSET),
-        ms_per_output_token=verdict.parts.get("ms_per_output_token", msgspec.UNSET),
+        ms_per_token=verdict.parts.get("ms_per_token"),
+        ms_per_output_token=verdict.parts.get("ms_per_output_token"),
     )

@@ -50,6 +50,7 @@ def test_a_decision_is_taken_apart() -> None:
             row("busy", score=97, parts={"priority": 100, "load": 90, "latency": 100}),
             row("idle", score=100, parts={"priority": 100, "load": 100, "latency": 100}),
         ],
+        "prefix": None,
         "chosen": "m@idle",
         "error": None,
     }
@@ -58,7 +59,8 @@ def test_a_decision_is_taken_apart() -> None:
 def row(backend: str, **fields: Any) -> dict[str, Any]:
     empty: dict[str, Any] = {"score": None, "parts": {}, "dropped_by": None, "why": None}
     figures = ("slots", "free", "engine_waiting", "kv_usage", "figures_age_ms", "cached_tokens", "backlog_s")
-    unknown: dict[str, Any] = {**dict.fromkeys(figures), "evicts": []}
+    rates = ("ms_per_token", "ms_per_output_token")
+    unknown: dict[str, Any] = {**dict.fromkeys((*figures, *rates)), "evicts": []}
     return {"replica": f"m@{backend}", "backend": backend, "model": "m", **empty, **unknown, **fields}
 
 

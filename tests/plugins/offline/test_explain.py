@@ -78,6 +78,7 @@ def test_the_explanation_has_the_shape_that_is_promised(explain: Explain) -> Non
         "attempted",
         "requirements",
         "candidates",
+        "prefix",
         "chosen",
         "error",
     ]
@@ -96,6 +97,8 @@ def test_the_explanation_has_the_shape_that_is_promised(explain: Explain) -> Non
         "figures_age_ms": None,
         "cached_tokens": None,
         "backlog_s": None,
+        "ms_per_token": None,
+        "ms_per_output_token": None,
         "evicts": [],
         "dropped_by": None,
         "why": None,
@@ -106,6 +109,7 @@ def test_the_explanation_has_the_shape_that_is_promised(explain: Explain) -> Non
         "resolved": "llama3:8b",
         "reason": "match",
         "attempted": ["llama3:8b"],
+        "prefix": None,
         "chosen": "llama3:8b@a",
         "error": None,
     }
@@ -164,6 +168,7 @@ def test_a_body_that_is_wrong_is_explained_in_the_same_shape(explain: Explain, b
         "attempted": [],
         "requirements": {},
         "candidates": [],
+        "prefix": None,
         "chosen": None,
     }
 
