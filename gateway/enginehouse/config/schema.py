@@ -202,6 +202,10 @@ class Config(Section, frozen=True):
         """The parameters of the services that run because they have a table, by type."""
         return self.services if self.batches is None else {**self.services, "batches": self.batches}
 
+    def service_path(self, type: str) -> tuple[str, ...]:
+        """The path of the table with the parameters of a service."""
+        return ("batches",) if type == "batches" and self.batches is not None else ("services", type)
+
     def host_settings(self, host: str) -> HostSettings:
         """The settings of ``host``, which need not have a table."""
         return self.hosts.get(host, HostSettings())

@@ -155,6 +155,10 @@ driver = "sim"
 args = ["${nothing}"]
 [plugins.cache_aware]
 nothing = 3
+[batches]
+slotz = 3
+[compat]
+lama_swap = true
 """
 
 
@@ -170,8 +174,9 @@ def test_errors_of_the_schema_the_rules_and_the_build_are_told_at_once(
     assert {error["key"] for error in errors} == {
         *("ENGINEHOUSE_SERVER_WORKERS", "server.prot", "server.port", "backends.b.timeouts.connect", "backends.c.url"),
         *("routing.aliases.x", "models.z.command", "backends.a.driver", "models.q.args", "plugins.cache_aware.nothing"),
+        *("batches.slotz", "compat.lama_swap"),
     }
-    assert len(errors) == 10
+    assert len(errors) == 12
     assert {error["file"] for error in errors} == {str(file), ""}
 
 
