@@ -163,13 +163,6 @@ def signal_group(group: int, number: signal.Signals) -> None:
         os.killpg(group, number)
 
 
-def takes_connections(host: str, port: int) -> bool:
-    """Whether a process of this machine listens on ``port``. One with a full queue does, although it takes no more."""
-    with socket.socket() as connection:
-        connection.settimeout(_CONNECT_S)
-        return connection.connect_ex((host, port)) != errno.ECONNREFUSED
-
-
 class PortWatch:
     """Waits until a process of this machine listens on a port: looks at growing intervals, and whenever it is told to.
 
@@ -200,7 +193,10 @@ class PortWatch:
         if self._found.done():
             return
         try:
-            listens = takes_connections(*self._address)
+            with socket.socket() as connection:
+                connection.settimeout(_CONNECT_S)
+                # one with a full queue listens, although it takes no more connections
+                listens = connection.connect_ex(self._address) != errno.ECONNREFUSED
         except OSError:  # the gateway has no socket left, as the engine's health check will say
             listens = True
         if listens:
@@ -225,12 +221,12 @@ async def kill_group(group: int) -> None:
 
 async def ended(pid: int) -> None:
     """Wait until a process has ended. It need not be a child of this one."""
-    known = identity(pid)
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
         return
     except (AttributeError, OSError):  # pidfd_open is Linux only
+        known = identity(pid)
         while known is not None and identity(pid) == known:  # noqa: ASYNC110 - no event reports it
             await asyncio.sleep(_LONGEST_PAUSE_S)
         return

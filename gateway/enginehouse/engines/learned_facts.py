@@ -74,15 +74,15 @@ class LearnedFacts:
         return kept is not None and before is not None and kept <= before / 2
 
     async def _read(self, replica: str, process: EngineProcess, *, asleep: bool = False) -> int | None:
+        work = self._taken(replica, process, asleep) if self._gpus.now else process.memory()
         try:
-            return await run_within(_TIMEOUT_S, self._taken(replica, process, asleep))
+            return await run_within(_TIMEOUT_S, work)
         except Exception as error:
             _log.warning("The memory of %s could not be measured: %r", replica, error)
             return None
 
     async def _taken(self, replica: str, process: EngineProcess, asleep: bool) -> int | None:
-        if self._gpus.now:
-            on_gpus = await self._gpus.used_by(await process.processes())
-            if on_gpus or (asleep and replica in self.measured):
-                return on_gpus
+        on_gpus = await self._gpus.used_by(await process.processes())
+        if on_gpus or (asleep and replica in self.measured):
+            return on_gpus
         return await process.memory()

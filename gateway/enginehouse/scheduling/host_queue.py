@@ -209,8 +209,8 @@ class HostQueue(RequestQueue):
 
     def start_swap(self, target: str, evict: Sequence[str]) -> SwapId:
         self._unloaded.discard(target)
-        states = self._engines.states()  # an engine that is stopping already is not evicted by this swap
-        evicted = tuple(replica for replica in evict if states.get(replica) is not ReplicaState.STOPPING)
+        stopping = ReplicaState.STOPPING  # an engine that is stopping already is not evicted by this swap
+        evicted = tuple([replica for replica in evict if self.replica_state(replica) is not stopping]) if evict else ()
         self._listener.swap_started(target, evicted)
         return self._swaps.start(target, tuple(evict))
 

@@ -50,7 +50,7 @@ class SwapTasks:
 
     async def _swap(self, target: str, evict: Sequence[str]) -> None:
         async with self._engines.prepared(target, evict):
-            await asyncio.gather(*(self._engines.evict(replica) for replica in evict))
+            await asyncio.gather(*map(self._engines.evict, evict))
             await self._engines.start(target)
 
     def _ended(self, swap: SwapId, target: str, began: float, task: asyncio.Task[None]) -> None:

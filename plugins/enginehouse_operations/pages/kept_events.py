@@ -68,7 +68,9 @@ class KeptEvents(NamedEvents):
             self._work(self._facts.folder() / _FILE)
 
     def _keep(self, time: float, event: str, facts: Mapping[str, object]) -> None:
-        kept = {"event": event, "time": round(time, 3), **{name: _short(value) for name, value in facts.items()}}
+        kept: dict[str, object] = {"event": event, "time": round(time, 3)}
+        for name, value in facts.items():
+            kept[name] = value[:_LONGEST_TEXT] if isinstance(value, str) else _short(value)
         self._events.append(kept)
         self._unwritten.append(kept)
 
@@ -158,6 +160,4 @@ def _moves(record: RequestRecord) -> Iterator[tuple[float, Mapping[str, object]]
 def _short(value: object) -> object:
     if isinstance(value, str):
         return value[:_LONGEST_TEXT]
-    if isinstance(value, Sequence):
-        return [_short(each) for each in value[:_LONGEST_LIST]]
-    return value
+    return [_short(each) for each in value[:_LONGEST_LIST]] if isinstance(value, Sequence) else value
