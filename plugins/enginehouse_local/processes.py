@@ -163,6 +163,13 @@ def signal_group(group: int, number: signal.Signals) -> None:
         os.killpg(group, number)
 
 
+def takes_connections(host: str, port: int) -> bool:
+    """Whether a process of this machine listens on ``port``. One with a full queue does, although it takes no more."""
+    with socket.socket() as connection:
+        connection.settimeout(_CONNECT_S)
+        return connection.connect_ex((host, port)) != errno.ECONNREFUSED
+
+
 class PortWatch:
     """Waits until a process of this machine listens on a port: looks at growing intervals, and whenever it is told to.
 
@@ -193,10 +200,7 @@ class PortWatch:
         if self._found.done():
             return
         try:
-            with socket.socket() as connection:
-                connection.settimeout(_CONNECT_S)
-                # one with a full queue listens, although it takes no more connections
-                listens = connection.connect_ex(self._address) != errno.ECONNREFUSED
+            listens = takes_connections(*self._address)
         except OSError:  # the gateway has no socket left, as the engine's health check will say
             listens = True
         if listens:
