@@ -103,7 +103,6 @@ _api_key = click.option("--api-key", default="", help="Key of the engine's API."
 @duration_option("--budget", default="2m", help="Time after which no further round of probes begins.")
 @click.option("--max-streams", type=POSITIVE, default=32, help="Most streams at once.")
 @click.option("--max-prompt", type=POSITIVE, default=4096, help="Most tokens of a prompt.")
-@click.option("--seed", type=int, default=0, help="Decides the order of the probes.")
 @click.option("--dry-run", is_flag=True, help="Only say what it would do.")
 @click.option("--force", is_flag=True, help="Write the profile even if the fit is unusable.")
 @JSON_OPTION
@@ -115,7 +114,6 @@ def calibrate(
     budget: float,
     max_streams: int,
     max_prompt: int,
-    seed: int,
     dry_run: bool,
     force: bool,
     as_json: bool,
@@ -138,7 +136,7 @@ def calibrate(
         raise ConfigError("needs the URL of an engine and --model")
     address = EngineAddress(url=url, model=model, key=api_key)
     bounds = ProbeBounds(streams=max_streams, prompt=max_prompt)
-    plan = asyncio.run(calibrating.planned(address, bounds, budget, seed))
+    plan = asyncio.run(calibrating.planned(address, bounds, budget))
     calibrating.print_intent(plan)
     if dry_run:
         return

@@ -52,7 +52,6 @@ class CalibrationPlan(msgspec.Struct, frozen=True, kw_only=True):
     bounds: ProbeBounds
     probes: Sequence[Probe]
     budget: float
-    seed: int = 0
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,19 +71,19 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-async def planned(address: EngineAddress, bounds: ProbeBounds, budget: float, seed: int) -> CalibrationPlan:
+async def planned(address: EngineAddress, bounds: ProbeBounds, budget: float) -> CalibrationPlan:
     """Look at the engine, and plan its probes. Raises ``GatewayError``."""
     facts = await engine_facts(address, prompt_tokens(random.Random(), 16))
     allowed = bounds_of(facts.limits, bounds)
     probes = probes_of(facts.limits, allowed)
-    return CalibrationPlan(address=address, facts=facts, bounds=allowed, probes=probes, budget=budget, seed=seed)
+    return CalibrationPlan(address=address, facts=facts, bounds=allowed, probes=probes, budget=budget)
 
 
 async def probed(plan: CalibrationPlan, on_progress: Callable[[float], None]) -> list[Observation]:
     """Carry the probes out until the budget is spent, each of them once at least. Raises ``GatewayError``."""
     observations: list[Observation] = []
     prober, began = Prober(plan.address, plan.facts), monotonic()
-    order = list(in_random_order(plan.probes, plan.seed))
+    order = list(in_random_order(plan.probes))
     for number, (repeat, probe) in enumerate(order):
         spent = (monotonic() - began) / plan.budget if plan.budget else 1.0
         if repeat and spent >= 1:

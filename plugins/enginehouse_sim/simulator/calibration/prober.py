@@ -112,13 +112,10 @@ def probes_of(limits: EngineLimits, bounds: ProbeBounds) -> list[Probe]:
     return [*prompts, Probe(context=bounds.prompt, cached=known), *streams]
 
 
-def in_random_order(probes: Sequence[Probe], seed: int) -> Iterator[tuple[int, Probe]]:
+def in_random_order(probes: Sequence[Probe]) -> Iterator[tuple[int, Probe]]:
     """Each probe several times, with the number of the repeat. Each round has all of them, in another order."""
-    chance = random.Random(seed)
     for repeat in range(_REPEATS):
-        order = list(probes)
-        chance.shuffle(order)
-        for probe in order:
+        for probe in random.sample(probes, len(probes)):
             yield repeat, probe
 
 

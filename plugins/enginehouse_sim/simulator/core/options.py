@@ -90,10 +90,7 @@ def core_options(command: Callable[..., Any]) -> Callable[..., Any]:
         constants |= _measured_limits(click.get_current_context(), flags["profile"])
         settings = {name: flags.pop(name) for name in _SETTINGS & flags.keys()}
         offload = {name: flags.pop(name) for name in _OFFLOAD & flags.keys()}
-        try:
-            core = msgspec.convert({**settings, "constants": constants, "offload": offload}, CoreSettings)
-        except msgspec.ValidationError as error:
-            raise click.UsageError(str(error)) from None
+        core = msgspec.convert({**settings, "constants": constants, "offload": offload}, CoreSettings)
         return command(core=core, **flags)
 
     engine: Callable[..., Any] = with_core
@@ -127,14 +124,7 @@ def with_flags(core: CoreSettings, flags: Sequence[str]) -> CoreSettings:
         changed: CoreSettings = _core_of_flags.invoke(context)
     except click.ClickException as error:
         raise ConfigError(error.format_message(), key="args") from error
-    return msgspec.structs.replace(
-        changed, constants=msgspec.structs.replace(core.constants, **_given(changed.constants))
-    )
-
-
-def _given(constants: SchedulerConstants) -> dict[str, Any]:
-    options = {parameter.name for parameter in _core_of_flags.params}
-    return {name: getattr(constants, name) for name in constants.__struct_fields__ if name in options}
+    return changed
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
