@@ -60,9 +60,12 @@ class _Rest:
         self.document = document
         self._environ = environ
         self._gone: set[str] = set()
+        self._dropped: set[str] = set()
 
     def has(self, error: ConfigError) -> bool:
         """Whether ``error`` is one of the document's own: it is not there only because something was dropped."""
+        if error.key in self._dropped and error.problem == "is missing":
+            return False
         quoted = {*re.findall(r"'([^']*)'", error.problem), *re.findall(r'"([^"]*)"', error.problem)}
         return self._gone.isdisjoint(quoted) and self._gone.isdisjoint(map(str, _path(error.key)))
 
@@ -78,6 +81,7 @@ class _Rest:
         if len(path) > 1 and path[0] in _ENTRIES and error.problem != "unknown key":
             path = path[:2]
             self._forget(path)
+        self._dropped.add(error.key)
         return _removed(self.document, path)
 
     def _forget(self, path: _Path) -> None:

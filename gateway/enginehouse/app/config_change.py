@@ -181,7 +181,7 @@ def build_host_context(
         rules=launch_rules(config),
         observers=path.observers,
         outside=path.outside,
-        scheduler=identity(registry, "scheduler", registry.get("scheduler", scheduler, "scheduling.scheduler").type),
+        scheduler=identity(registry, "scheduler", scheduler, "scheduling.scheduler"),
         make_scheduler=partial(create, config, registry, "scheduler", scheduler, "scheduling.scheduler"),
         make_swapper=partial(build_swapper, config, registry),
         make_launcher=partial(build_launcher, config, registry),

@@ -24,9 +24,9 @@ _COMPAT = "compat."
 """The types of routes that stand for another program begin so."""
 
 
-def identity(registry: Registry, kind: str, type: str) -> PluginId:
-    """The identity of a registered type. Bundled ones are trusted."""
-    entry = registry.get(kind, type)
+def identity(registry: Registry, kind: str, type: str, key: str = "") -> PluginId:
+    """The identity of a registered type, which the configuration key ``key`` names. Bundled ones are trusted."""
+    entry = registry.get(kind, type, key)
     return PluginId(kind, type, entry.entry_point, trusted=entry.bundled)
 
 

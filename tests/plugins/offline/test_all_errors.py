@@ -55,6 +55,17 @@ def test_what_is_missing_only_because_it_was_dropped_is_not_told() -> None:
     assert told({"backends": {"a": {"models": ["m"]}}, "zone": "m"}, check) == ["backends.a.driver", "other"]
 
 
+def test_a_key_that_was_dropped_is_not_missing() -> None:
+    def check(document: dict[str, Any]) -> None:
+        for key in document["keys"]:
+            if "name" not in key:
+                raise ConfigError("is missing", key="keys[0].name")
+            raise ConfigError("is the name of another key", key="keys[0].name")
+        raise ConfigError("empty", key="other")
+
+    assert told({"keys": [{"name": "a"}]}, check) == ["keys[0].name", "other"]
+
+
 def test_elements_of_a_list_are_dropped_from_its_end() -> None:
     def check(document: dict[str, Any]) -> None:
         wrong = [index for index, each in enumerate(document["keys"]) if each]

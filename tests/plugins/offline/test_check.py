@@ -159,6 +159,9 @@ nothing = 3
 slotz = 3
 [compat]
 lama_swap = true
+[services.nothing]
+[auth]
+keys = [{ name = "a", key = "1" }, { name = "a", key = "2" }]
 """
 
 
@@ -174,9 +177,9 @@ def test_errors_of_the_schema_the_rules_and_the_build_are_told_at_once(
     assert {error["key"] for error in errors} == {
         *("ENGINEHOUSE_SERVER_WORKERS", "server.prot", "server.port", "backends.b.timeouts.connect", "backends.c.url"),
         *("routing.aliases.x", "models.z.command", "backends.a.driver", "models.q.args", "plugins.cache_aware.nothing"),
-        *("batches.slotz", "compat.lama_swap"),
+        *("batches.slotz", "compat.lama_swap", "services.nothing", "auth.keys[1].name"),
     }
-    assert len(errors) == 12
+    assert len(errors) == 14
     assert {error["file"] for error in errors} == {str(file), ""}
 
 

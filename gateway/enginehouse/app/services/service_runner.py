@@ -128,7 +128,7 @@ class ServiceRun:
 
     def __init__(self, parts: GatewayParts, type: str, config: Callable[[], Config], pages: ServicePages) -> None:
         registry, key = parts.path.registry, dotted(config().service_path(type))
-        self._calls = ServiceCalls(identity(registry, "service", type), pages)
+        self._calls = ServiceCalls(identity(registry, "service", type, key), pages)
         self._access = ServiceAccess(parts, self._calls, config)
         own = config().service_tables.get(type)
         self._service: Service = create(config(), registry, "service", type, key, own, key)
