@@ -86,7 +86,7 @@ def _rehearse(config: Config, registry: Registry) -> Config:
     try:
         return rehearse_start(config, registry)
     except ConfigError as first:
-        others = [error for error in _unknown_types(config, registry) if error.key != first.key]
+        others = [error for error in _unknown_types(config, registry) if str(error) != str(first)]
         if not others:
             raise
         raise ConfigErrors([first, *others]) from None
@@ -115,3 +115,17 @@ def _named_types(config: Config) -> Iterator[tuple[str, ...]]:
         yield "filter", each, "routing", "filters"
     yield "scheduler", config.scheduling.scheduler, "scheduling", "scheduler"
     yield "swapper", config.scheduling.swapper, "scheduling", "swapper"
+    default = Config()  # the plugins of these defaults may be disabled if nothing needs them
+    if config.scheduling.scaler != default.scheduling.scaler:
+        yield "scaler", config.scheduling.scaler, "scheduling", "scaler"
+    if config.limits.store != default.limits.store:
+        yield "limit_store", config.limits.store, "limits", "store"
+    if config.usage.store not in ("", "none"):
+        yield "usage_store", config.usage.store, "usage", "store"
+    if config.rescheduling.enabled:
+        for each in config.rescheduling.policies:
+            yield "rescheduling_policy", each, "rescheduling", "policies"
+        for each in config.rescheduling.migrators:
+            yield "migrator", each, "rescheduling", "migrators"
+    for name in config.service_tables:
+        yield "service", name, *config.service_path(name)

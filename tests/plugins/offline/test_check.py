@@ -120,13 +120,17 @@ def test_all_types_that_no_plugin_has_are_told_at_once(tmp_path: Path) -> None:
     file = tmp_path / "enginehouse.toml"
     file.write_text(
         "[backends.a]\nurl = 'http://h'\ndriver = 'vlm'\n[hosts.h]\nlauncher = 'slrm'\n"
-        "[scheduling]\nscheduler = 'fifoo'\n[routing]\nfilters = ['helth']\n"
+        "[scheduling]\nscheduler = 'fifoo'\nscaler = 'up'\n[routing]\nfilters = ['helth']\n[limits]\nstore = 'radis'\n"
+        "[usage]\nstore = 'sqllite'\n[rescheduling]\nenabled = true\npolicies = ['a', 'b']\nmigrators = ['c']\n"
+        "[services.x]\n"
     )
     error = CliRunner().invoke(check, ["--config", str(file)]).exception
     assert isinstance(error, ConfigError)
-    assert {row["key"] for row in error.rows()} == {
-        "backends.a.driver", "hosts.h.launcher", "scheduling.scheduler", "routing.filters",
-    }  # fmt: skip
+    assert sorted(row["key"] for row in error.rows()) == [
+        "backends.a.driver", "hosts.h.launcher", "limits.store", "rescheduling.migrators", "rescheduling.policies",
+        "rescheduling.policies", "routing.filters", "scheduling.scaler", "scheduling.scheduler", "services.x",
+        "usage.store",
+    ]  # fmt: skip
 
 
 FAULTY = """
