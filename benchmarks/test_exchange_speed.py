@@ -13,8 +13,8 @@ from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.relay.door import Door
 from enginehouse.relay.heads.answer_head import AnswerHead
+from enginehouse.relay.response_writer import ResponseWriter
 from enginehouse.relay.upstream.connection import Connection, Receiver
 from enginehouse.relay.upstream.pool import Pool
 from tests.support.wire import Wire
@@ -29,7 +29,7 @@ WHOLE = b'{"id":"c","choices":[{"index":0,"message":{"content":"%s"}}]}' % (b" t
 LAST = b"data: [DONE]\n\n"
 
 
-class Silent(Door):
+class Silent(ResponseWriter):
     """A client that takes everything."""
 
     def start(self, status: int, lines: bytes, length: int | None) -> None: ...
@@ -77,11 +77,11 @@ def in_gateway(run: Callable[[Gateway, Engines], None], driver: str = "openai", 
 
 
 def test_a_plain_request(benchmark: BenchmarkFixture) -> None:
-    door = Silent()
+    writer = Silent()
 
     def measure(gateway: Gateway, engines: Engines) -> None:
         def request() -> None:
-            gateway.relay.open(door, "/v1/chat/completions", HEADERS).begin(BODY)
+            gateway.relay.open(writer, "/v1/chat/completions", HEADERS).begin(BODY)
             engines.receiver.answer(PLAIN, SHORT, True)
 
         benchmark(request)
@@ -91,11 +91,11 @@ def test_a_plain_request(benchmark: BenchmarkFixture) -> None:
 
 
 def test_a_stream_of_100_pieces(benchmark: BenchmarkFixture) -> None:
-    door = Silent()
+    writer = Silent()
 
     def measure(gateway: Gateway, engines: Engines) -> None:
         def request() -> None:
-            gateway.relay.open(door, "/v1/chat/completions", HEADERS).begin(BODY)
+            gateway.relay.open(writer, "/v1/chat/completions", HEADERS).begin(BODY)
             receiver = engines.receiver
             receiver.answer(STREAM, b"", False)
             for _ in range(100):
@@ -111,11 +111,11 @@ def test_a_stream_of_100_pieces(benchmark: BenchmarkFixture) -> None:
 @pytest.mark.parametrize("gather", [True, False])
 def test_an_answer_of_100_pieces_without_a_stream(benchmark: BenchmarkFixture, gather: bool) -> None:
     """With ``routing.gather``, against the same answer from an engine that sends it whole."""
-    door = Silent()
+    writer = Silent()
 
     def measure(gateway: Gateway, engines: Engines) -> None:
         def request() -> None:
-            gateway.relay.open(door, "/v1/chat/completions", HEADERS).begin(BODY)
+            gateway.relay.open(writer, "/v1/chat/completions", HEADERS).begin(BODY)
             receiver = engines.receiver
             if not gather:
                 receiver.answer(PLAIN, WHOLE, True)

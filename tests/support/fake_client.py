@@ -21,7 +21,7 @@ from enginehouse.http.client_connection import ClientConnection
 from enginehouse.http.cors import Cors
 from enginehouse.http.relayed_paths import RelayedPaths
 from enginehouse.http.server import HttpServer
-from enginehouse.relay.door import Door
+from enginehouse.relay.response_writer import ResponseWriter
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse_callers import MemoryLimits
@@ -43,9 +43,9 @@ class Passage(NamedTuple):
 
 
 class _Exchange:
-    def __init__(self, engine: StubRelay, door: Door, path: str, headers: Headers) -> None:
+    def __init__(self, engine: StubRelay, writer: ResponseWriter, path: str, headers: Headers) -> None:
         self._engine = engine
-        self.door = door
+        self.writer = writer
         self._path = path
         self._headers = headers
 
@@ -57,15 +57,15 @@ class _Exchange:
             self._engine.answer()
 
     def cancel(self, error: RequestError) -> None:
-        self.door.start(error.status, b"", 0)
-        self.door.finish(b"")
+        self.writer.start(error.status, b"", 0)
+        self.writer.finish(b"")
 
     def client_disconnected(self) -> None:
         self._engine.unanswered.remove(self)
 
     def say(self) -> None:
-        self.door.start(200, b"", 2)
-        self.door.finish(b"ok")
+        self.writer.start(200, b"", 2)
+        self.writer.finish(b"ok")
 
 
 def only_request(wire: bytes) -> Request:
@@ -98,8 +98,8 @@ class StubRelay:
     def request_id(self, headers: Headers) -> bytes:
         return b"r1"
 
-    def open(self, door: Door, path: str, headers: Headers) -> _Exchange:
-        return _Exchange(self, door, path, headers)
+    def open(self, writer: ResponseWriter, path: str, headers: Headers) -> _Exchange:
+        return _Exchange(self, writer, path, headers)
 
     def answer(self) -> None:
         while self.unanswered:

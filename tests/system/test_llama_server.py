@@ -118,7 +118,7 @@ CHAT = {"messages": [{"role": "user", "content": "hello world"}], "max_tokens": 
         ("/v1/responses", {"input": "hello", "max_output_tokens": 4}, "output"),
     ],
 )
-def test_its_own_endpoints_are_at_the_gateways_door(
+def test_its_own_endpoints_are_at_the_gateways_address(
     gateway: RunningGateway, path: str, body: dict[str, Any], field: str
 ) -> None:
     answer = post(f"{gateway.url}{path}", json={"model": "tiny:1m", **body}, timeout=60)
@@ -133,7 +133,7 @@ def test_it_says_itself_that_the_model_cannot_infill(gateway: RunningGateway) ->
 
 
 @pytest.mark.parametrize(("page", "field"), [("/props", "total_slots"), ("/slots", "n_ctx")])
-def test_its_pages_are_at_the_gateways_door(gateway: RunningGateway, page: str, field: str) -> None:
+def test_its_pages_are_at_the_gateways_address(gateway: RunningGateway, page: str, field: str) -> None:
     answer = get(f"{gateway.url}{page}?model=tiny:1m")
     assert answer.status_code == 200, answer.text
     assert f'"{field}"' in answer.text

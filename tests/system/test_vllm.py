@@ -60,7 +60,7 @@ def test_the_model_is_listed_with_its_context(gateway: RunningGateway) -> None:
     assert (card["max_model_len"], card["status"]) == (2048, {"value": "loaded"})
 
 
-def test_tokens_are_counted_at_the_gateways_own_door(gateway: RunningGateway) -> None:
+def test_tokens_are_counted_at_the_gateways_own_address(gateway: RunningGateway) -> None:
     answer = post(f"{gateway.url}/tokenize", json={"model": "tiny", "prompt": "hello world"})
     assert answer.status_code == 200
     assert answer.json()["count"] == len(answer.json()["tokens"]) > 0

@@ -15,8 +15,8 @@ from enginehouse.domain.request import Headers
 from enginehouse.interfaces import protocols
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.door import Door, OpenExchange
 from enginehouse.relay.jobs.engine_job import EngineCall
+from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
 from enginehouse.relay.upstream.upload import Upload
 from enginehouse.relay.web_sockets.web_socket import WebSocket
 from enginehouse.routing.body.form import FormReader
@@ -65,19 +65,25 @@ class OpensRequests(Protocol):
 
     def request_id(self, headers: Headers) -> bytes: ...
 
-    def open(self, door: Door, path: str, headers: Headers) -> OpenExchange: ...
+    def open(self, writer: ResponseWriter, path: str, headers: Headers) -> OpenExchange: ...
 
     def open_translated(
-        self, door: Door, path: str, headers: Headers, protocol: protocols.Protocol
+        self, writer: ResponseWriter, path: str, headers: Headers, protocol: protocols.Protocol
     ) -> OpenExchange: ...
 
-    def open_form(self, door: Door, path: str, headers: Headers) -> OpenExchange: ...
+    def open_form(self, writer: ResponseWriter, path: str, headers: Headers) -> OpenExchange: ...
 
     def open_upload(
-        self, door: Door, path: str, headers: Headers, reader: FormReader, upload: Upload, length: int | None
+        self,
+        writer: ResponseWriter,
+        path: str,
+        headers: Headers,
+        reader: FormReader,
+        upload: Upload,
+        length: int | None,
     ) -> OpenExchange: ...
 
-    def pass_through(self, door: Door, path: str, headers: Headers, call: EngineCall) -> OpenExchange: ...
+    def pass_through(self, writer: ResponseWriter, path: str, headers: Headers, call: EngineCall) -> OpenExchange: ...
 
     def web_socket(self, path: str, headers: Headers, call: EngineCall, largest: int) -> WebSocket: ...
 

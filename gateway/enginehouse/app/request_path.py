@@ -1,4 +1,4 @@
-"""The path of a request, from the door to engines, as every process has it that relays: a gateway, or each worker."""
+"""The path of a request, from clients to engines, as every process has it that relays: a gateway, or each worker."""
 
 from __future__ import annotations
 

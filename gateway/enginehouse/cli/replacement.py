@@ -49,18 +49,18 @@ class Replacement(ReplaceableGateway):
         self._workers = workers
         self._tasks = BackgroundTasks()
         self._left = asyncio.Event()
-        self._door: TakeOverServer | None = None
+        self._writer: TakeOverServer | None = None
 
     def open(self) -> None:
         """Let others take over, unless this gateway has no state folder to pass on."""
         if (folder := self._gateway.state_folder) is not None:
-            self._door = TakeOverServer(folder, self)
-            self._door.open()
+            self._writer = TakeOverServer(folder, self)
+            self._writer.open()
 
     def close(self) -> None:
         """Let nobody take over any more."""
-        if self._door is not None:
-            self._door.close()
+        if self._writer is not None:
+            self._writer.close()
 
     def start(self, why: str) -> None:
         """Begin to replace this process. The result is logged."""
@@ -71,7 +71,7 @@ class Replacement(ReplaceableGateway):
         if os.getpid() == 1:
             problem = "this gateway is process 1 of its container, which ends with it: start another container"
             raise TakeOverFailed(problem)
-        if self._door is None:
+        if self._writer is None:
             raise TakeOverFailed("another gateway of the same server.name uses the state folder")
         words = sys.orig_argv if TAKE_OVER in sys.orig_argv else [*sys.orig_argv, TAKE_OVER]
         # a process of asyncio would be killed when this one ends

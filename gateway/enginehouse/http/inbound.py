@@ -16,15 +16,15 @@ from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.http.body_stream import BodyStream
 from enginehouse.interfaces.authenticators import AdmittedCaller
-from enginehouse.relay.door import Door, OpenExchange
 from enginehouse.relay.events.chunk import framed
+from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
 
 BODILESS: Final = frozenset({204, 304})
 """Statuses of responses without a body (RFC 9112, 6.3)."""
 _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"expect"})
 
-Opens = Callable[[Door, str, Headers], OpenExchange]
+Opens = Callable[[ResponseWriter, str, Headers], OpenExchange]
 """Makes the exchange of a request from its client's side, its path and its headers."""
 
 
@@ -40,7 +40,7 @@ def last_response(error: RequestError, date: bytes) -> bytes:
     return status_line(error.status) + date + framing + body
 
 
-class Inbound(Door):
+class Inbound(ResponseWriter):
     """One request on a connection, and the client's side of its exchange.
 
     A request for an engine is collected, and begins when it is whole: ``opens`` makes its exchange, by default the

@@ -19,7 +19,7 @@ from enginehouse.http.body_stream import BodyStream
 from enginehouse.http.inbound import Inbound
 from enginehouse.http.relayed_paths import Target
 from enginehouse.interfaces.authenticators import AdmittedCaller
-from enginehouse.relay.door import OpenExchange
+from enginehouse.relay.response_writer import OpenExchange
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from enginehouse.domain.request import Headers
 from enginehouse.http.body_stream import BodyStream
 from enginehouse.http.inbound import Inbound
 from enginehouse.http.relayed_paths import content_length
-from enginehouse.relay.door import Door, OpenExchange
+from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
 from enginehouse.relay.upstream.upload import Upload
 from enginehouse.routing.body.form import FormReader
 
@@ -35,9 +35,9 @@ class UploadedForm:
         self._reader = FormReader(inbound.headers)
         self._upload = Upload(chunked=self._length is None)
 
-    def open(self, door: Door, path: str, headers: Headers) -> OpenExchange:
+    def open(self, writer: ResponseWriter, path: str, headers: Headers) -> OpenExchange:
         """Make the exchange."""
-        return self._admission.relay.open_upload(door, path, headers, self._reader, self._upload, self._length)
+        return self._admission.relay.open_upload(writer, path, headers, self._reader, self._upload, self._length)
 
     def begin(self, exchange: OpenExchange) -> None:
         """Read the form and pass it on, in a task."""

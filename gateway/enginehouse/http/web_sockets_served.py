@@ -14,8 +14,8 @@ from enginehouse.domain.request import Headers
 from enginehouse.http.relayed_paths import check_path
 from enginehouse.http.web_socket import ClientWebSocket
 from enginehouse.interfaces.authenticators import AdmittedCaller
-from enginehouse.relay.door import Farewell
 from enginehouse.relay.jobs.engine_job import EngineCall
+from enginehouse.relay.response_writer import Farewell
 
 _OFFERED_KEY: Final = "openai-insecure-api-key."
 

@@ -1,6 +1,6 @@
 """The relay: moving a request to its engine and the answer back.
 
-The rooms, from the door down::
+The parts, from the top down::
 
     relay, mirrors, protocols
     intercepted_exchange                 a request that interceptors decide about before
@@ -14,6 +14,6 @@ The rooms, from the door down::
     retrying      decides whether a request is sent again
     upstream      connections to engines
     answers       the answer that a client gets
-    door          the client's side; engine_memory counts what is held of answers
+    response_writer  where answers are written; engine_memory counts what is held of them
     events, heads server-sent events; heads of requests and answers
 """

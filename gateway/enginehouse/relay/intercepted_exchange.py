@@ -13,13 +13,13 @@ from enginehouse.domain.request import Headers
 from enginehouse.domain.tokens import Tokens
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.interceptors import Answer, InterceptedRequest, Join
-from enginehouse.relay.door import OpenExchange
 from enginehouse.relay.heads.headers import NOT_TO_ENGINE
 from enginehouse.relay.intercepting.as_stream import as_stream, asks_for_stream
-from enginehouse.relay.intercepting.filtering_door import FilteringDoor
+from enginehouse.relay.intercepting.filtering_writer import FilteringWriter
 from enginehouse.relay.intercepting.interceptors import InterceptorInForce, Interceptors
-from enginehouse.relay.intercepting.sharing_door import SharingDoor
+from enginehouse.relay.intercepting.sharing_writer import SharingWriter
 from enginehouse.relay.relayed_request import RelayedRequest
+from enginehouse.relay.response_writer import OpenExchange
 from enginehouse.routing.body.one_model import model_named
 from enginehouse.telemetry.log_context import log_context
 
@@ -40,8 +40,8 @@ class InterceptedExchange(OpenExchange):
         interceptors: Interceptors,
         inner: RelayedRequest,
         protocol: str,
-        filtering: FilteringDoor,
-        sharing: SharingDoor | None,
+        filtering: FilteringWriter,
+        sharing: SharingWriter | None,
     ) -> None:
         self._interceptors = interceptors
         self._inner = inner
@@ -54,7 +54,7 @@ class InterceptedExchange(OpenExchange):
         self._task: asyncio.Task[None] | None = None
         self._ended = False
 
-    # --- from the client's door
+    # --- from the client
 
     def begin(self, body: bytes, caller: AdmittedCaller | None = None) -> None:
         if self._ended:
@@ -121,9 +121,9 @@ class InterceptedExchange(OpenExchange):
     def ended(self, *, joined: bool) -> None:
         shared, sharing, name = self._interceptors.shared, self._sharing, self._job.request_id
         assert sharing is not None
-        if (doors := shared.get(name)) is not None and sharing in doors:
-            doors.remove(sharing)
-            if not doors:
+        if (writers := shared.get(name)) is not None and sharing in writers:
+            writers.remove(sharing)
+            if not writers:
                 del shared[name]
         if joined and sharing.error is not None:
             self._record(sharing.error.status, sharing.error.code, sharing.error)
@@ -210,21 +210,21 @@ class InterceptedExchange(OpenExchange):
         stages = self._interceptors.stages(self._request, self._job.context.engine_memory, by)
         self._admit()
         content_type, body = _sendable(said, by, self._request.body)
-        job, door = self._job, self._filtering
+        job, writer = self._job, self._filtering
         lines = b"content-type: %s\r\nx-request-id: %s\r\nx-enginehouse-answered-by: %s\r\n%s" % (
             content_type.encode(),
             job.request_id,
             by.terms.plugin.type.encode(),
             job.limit_lines,
         )
-        door.filter_with(stages)
+        writer.filter_with(stages)
         try:
-            door.answer(said.status, lines, body)
+            writer.answer(said.status, lines, body)
         except RequestError as error:
-            door.fail(error)
+            writer.fail(error)
             self._record(error.status, error.code, error)
         else:
-            door.settle(partial(self._settled, said.status, "answered", len(body)))
+            writer.settle(partial(self._settled, said.status, "answered", len(body)))
 
     def _join(self, said: Join, by: InterceptorInForce) -> bool:
         """Give the client the answer of another request; whether there is one. Raises ``RequestError``."""

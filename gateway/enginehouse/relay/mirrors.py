@@ -11,11 +11,11 @@ from enginehouse.domain.replica import Candidate, Health, ReplicaState
 from enginehouse.domain.request import Headers
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.door import Door, OpenExchange
 from enginehouse.relay.jobs.form_job import FormJob
 from enginehouse.relay.jobs.inference_job import InferenceJob
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.jobs.mirror_job import MirrorJob
+from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
 from enginehouse.routing.body.replace_model import replace_model
 from enginehouse.telemetry.counters import Histogram
 
@@ -28,7 +28,7 @@ _HEADERS: Final = frozenset({b"content-type", b"accept"})
 _OUTCOMES: Final = ("same", "differs", "skipped")
 _ROUNDING: Final = 1e-9  # ten times a share of 0.1 is a little less than 1
 
-OpenMirror = Callable[[Door, str, Headers, bytes, RequestRecord], OpenExchange]
+OpenMirror = Callable[[ResponseWriter, str, Headers, bytes, RequestRecord], OpenExchange]
 
 
 class Mirrors:
@@ -133,7 +133,7 @@ class Mirrors:
         return mirror.to if mirror is not None else None
 
 
-class _NobodyReads(Door):
+class _NobodyReads(ResponseWriter):
     """Drops the answer."""
 
     __slots__ = ()

@@ -12,13 +12,12 @@ from enginehouse.domain.inference_request import InferenceRequest
 from enginehouse.domain.request import Headers
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.interfaces.protocols import Protocol, Translation
-from enginehouse.relay.answers.gathering_door import GatheringDoor
+from enginehouse.relay.answers.gathering_writer import GatheringWriter
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.door import Door, OpenExchange
 from enginehouse.relay.heads.headers import find_request_id
 from enginehouse.relay.intercepted_exchange import InterceptedExchange
-from enginehouse.relay.intercepting.filtering_door import FilteringDoor
-from enginehouse.relay.intercepting.sharing_door import SharingDoor
+from enginehouse.relay.intercepting.filtering_writer import FilteringWriter
+from enginehouse.relay.intercepting.sharing_writer import SharingWriter
 from enginehouse.relay.jobs.engine_job import EngineCall, EngineJob
 from enginehouse.relay.jobs.form_job import FormJob, UploadJob
 from enginehouse.relay.jobs.gathering_job import GatheringJob
@@ -37,6 +36,7 @@ from enginehouse.relay.pick import Pick, PickClient
 from enginehouse.relay.protocols.translated_exchange import TranslatedExchange
 from enginehouse.relay.protocols.turns import TranslationTurns
 from enginehouse.relay.relayed_request import RelayedRequest
+from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
 from enginehouse.relay.upstream.upload import Upload
 from enginehouse.relay.web_sockets.web_socket import WebSocket
 from enginehouse.routing.body.form import FormReader
@@ -70,39 +70,47 @@ class Relay:
         if self._closed:
             raise shutting_down()
 
-    def open(self, door: Door, path: str, headers: Headers, decoded: InferenceRequest | None = None) -> OpenExchange:
-        """A new exchange; the door then calls its ``begin`` or, if it refuses the request itself, ``cancel``.
+    def open(
+        self, writer: ResponseWriter, path: str, headers: Headers, decoded: InferenceRequest | None = None
+    ) -> OpenExchange:
+        """A new exchange; the caller then calls its ``begin`` or, to refuse the request itself, ``cancel``.
 
-        ``decoded``: the request, if the door has read its body already.
+        ``decoded``: the request, if its body has been read already.
         """
         protocol = self.context.protocols.get(path)
         if protocol is not None and decoded is None:
-            return self.open_translated(door, path, headers, protocol)
-        return self._open(door, path, headers, decoded=decoded)
+            return self.open_translated(writer, path, headers, protocol)
+        return self._open(writer, path, headers, decoded=decoded)
 
-    def open_translated(self, door: Door, path: str, headers: Headers, protocol: Protocol) -> OpenExchange:
-        """A new exchange in the client's ``protocol``, which the door treats as one from ``open``."""
-        return TranslatedExchange(self.context, door, path, headers, protocol, self._open, self._turns)
+    def open_translated(self, writer: ResponseWriter, path: str, headers: Headers, protocol: Protocol) -> OpenExchange:
+        """A new exchange in the client's ``protocol``, to be treated as one from ``open``."""
+        return TranslatedExchange(self.context, writer, path, headers, protocol, self._open, self._turns)
 
-    def open_form(self, door: Door, path: str, headers: Headers) -> OpenExchange:
-        """A new exchange for a form, which the door treats as one from ``open``."""
-        return self._exchange(FormJob(self.context, path, headers, self.request_id(headers)), door)
+    def open_form(self, writer: ResponseWriter, path: str, headers: Headers) -> OpenExchange:
+        """A new exchange for a form, to be treated as one from ``open``."""
+        return self._exchange(FormJob(self.context, path, headers, self.request_id(headers)), writer)
 
     def open_upload(
-        self, door: Door, path: str, headers: Headers, reader: FormReader, upload: Upload, length: int | None
+        self,
+        writer: ResponseWriter,
+        path: str,
+        headers: Headers,
+        reader: FormReader,
+        upload: Upload,
+        length: int | None,
     ) -> OpenExchange:
         """A new exchange for a form that may be large.
 
-        The door calls ``begin`` with its beginning once ``reader`` has found the model, and adds the rest to
+        The caller calls ``begin`` with its beginning once ``reader`` has found the model, and adds the rest to
         ``upload``. ``length``: of the form in bytes, if it is known.
         """
         request_id = self.request_id(headers)
         job = UploadJob(self.context, path, headers, request_id, reader=reader, upload=upload, length=length)
-        return self._exchange(job, door)
+        return self._exchange(job, writer)
 
-    def pass_through(self, door: Door, path: str, headers: Headers, call: EngineCall) -> OpenExchange:
-        """A new exchange that passes ``call`` to its engine unread; the door treats it as one from ``open``."""
-        return self._exchange(EngineJob(self.context, path, headers, self.request_id(headers), call), door)
+    def pass_through(self, writer: ResponseWriter, path: str, headers: Headers, call: EngineCall) -> OpenExchange:
+        """A new exchange that passes ``call`` to its engine unread, to be treated as one from ``open``."""
+        return self._exchange(EngineJob(self.context, path, headers, self.request_id(headers), call), writer)
 
     def open_pick(self, client: PickClient, path: str, headers: Headers, fallbacks: int = 0, address: str = "") -> Pick:
         """A new request whose bytes somebody else moves; ``client`` learns where it goes. ``address``: the client's."""
@@ -112,7 +120,7 @@ class Relay:
         return pick
 
     def web_socket(self, path: str, headers: Headers, call: EngineCall, largest: int) -> WebSocket:
-        """A new WebSocket; the door then calls its ``run``. ``largest``: the size limit of an engine's messages."""
+        """A new WebSocket; the caller then calls its ``run``. ``largest``: the size limit of an engine's messages."""
         socket = WebSocket(
             EngineJob(self.context, path, headers, self.request_id(headers), call), largest, self.endings
         )
@@ -169,7 +177,7 @@ class Relay:
 
     def _open(
         self,
-        door: Door,
+        writer: ResponseWriter,
         path: str,
         headers: Headers,
         translation: Translation | None = None,
@@ -178,14 +186,14 @@ class Relay:
     ) -> OpenExchange:
         request_id, context = self.request_id(headers), self.context
         interceptors, sharing = context.interceptors, None
-        filtering: FilteringDoor | None = None
+        filtering: FilteringWriter | None = None
         if interceptors is not None:
             decoded = None  # an interceptor may change the body
             if interceptors.may_join:
-                door = sharing = SharingDoor(door, context.engine_memory)
+                writer = sharing = SharingWriter(writer, context.engine_memory)
             listening, now = interceptors.listening, context.clock.now
-            door = filtering = FilteringDoor(door, context.engine_memory, path, listening, now)
-        gathering = GatheringDoor(door) if context.gather else None
+            writer = filtering = FilteringWriter(writer, context.engine_memory, path, listening, now)
+        gathering = GatheringWriter(writer) if context.gather else None
         job: InferenceJob
         if context.router.strategies.hands_over:
             job = HandOverJob(context, path, headers, request_id, gathering)
@@ -198,7 +206,7 @@ class Relay:
             job.translation, job.keep_alive = translation, translation.keep_alive
         if path in context.protocols:
             job.protocol_line = b"x-enginehouse-protocol: native\r\n"
-        exchange = self._exchange(job, gathering or door)
+        exchange = self._exchange(job, gathering or writer)
         if interceptors is None or filtering is None:
             return exchange
         filtering.exchange = exchange
@@ -209,12 +217,12 @@ class Relay:
             self.context.interceptors.tell_silence(now)
 
     def _open_mirror(
-        self, door: Door, path: str, headers: Headers, request_id: bytes, real: RequestRecord
+        self, writer: ResponseWriter, path: str, headers: Headers, request_id: bytes, real: RequestRecord
     ) -> OpenExchange:
-        return self._exchange(MirrorJob(self.context, path, headers, request_id, real), door)
+        return self._exchange(MirrorJob(self.context, path, headers, request_id, real), writer)
 
-    def _exchange(self, job: Job, door: Door) -> RelayedRequest:
-        exchange = RelayedRequest(job, door, self.endings)
+    def _exchange(self, job: Job, writer: ResponseWriter) -> RelayedRequest:
+        exchange = RelayedRequest(job, writer, self.endings)
         self._begun(exchange)
         return exchange
 

@@ -18,7 +18,6 @@ from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.answer_judge import AnswerJudge
 from enginehouse.relay.attempts.attempt import Attempt, client_error, defect
 from enginehouse.relay.attempts.hedge import Hedge
-from enginehouse.relay.door import Door
 from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.heads.answer_head import AnswerHead
@@ -30,11 +29,12 @@ from enginehouse.relay.live.endings import WITHDRAWN, Endings
 from enginehouse.relay.live.live_request import MovedStream
 from enginehouse.relay.moves.move import Move
 from enginehouse.relay.request import CLIENT_LEFT, Request
+from enginehouse.relay.response_writer import ResponseWriter
 from enginehouse.telemetry.log_context import log_context
 
 
 class RelayedRequest(Request):
-    """Connects a door, which brings the client's request, with the engine's answer.
+    """Connects a client with the answer of an engine.
 
     A state machine of callbacks: a plain request creates no coroutine. It commits to an answer with the first byte of
     the body, or the first whole event of a stream. Until then a failure may still be retried. A failure for good is
@@ -57,9 +57,9 @@ class RelayedRequest(Request):
     _served_model: str = ""
     _unread: int = 0
 
-    def __init__(self, job: Job, door: Door, endings: Endings) -> None:
+    def __init__(self, job: Job, writer: ResponseWriter, endings: Endings) -> None:
         super().__init__(job, endings)
-        self._reply = Reply(door, stream_form(job.path))
+        self._reply = Reply(writer, stream_form(job.path))
         if job.trace is not None:
             self._reply.captured = job.trace.captured
         hedging = job.context.hedging
@@ -71,7 +71,7 @@ class RelayedRequest(Request):
 
     @property
     def address(self) -> str:
-        return self._reply.door.address
+        return self._reply.writer.address
 
     @property
     def _live_phase(self) -> Phase:
@@ -106,7 +106,7 @@ class RelayedRequest(Request):
     def answer_ends(self) -> tuple[bytes, bytes]:
         return self._reply.ends()
 
-    # --- from its door
+    # --- from its client
 
     def begin(self, body: bytes, caller: AdmittedCaller | None = None) -> None:
         """Send the request, which is whole now, on its way. Does nothing after ``cancel``."""
@@ -129,7 +129,7 @@ class RelayedRequest(Request):
 
     def pause(self) -> None:
         self._reply.paused = True
-        self._unread = self._reply.door.unread()
+        self._unread = self._reply.writer.unread()
         if self._dispatch.attempt is not None and not self._held:
             self._dispatch.attempt.pause()
 
@@ -138,10 +138,10 @@ class RelayedRequest(Request):
         if self._dispatch.attempt is not None and not self._held:
             self._dispatch.attempt.resume()
 
-    def save(self, door: Door) -> tuple[bytes, bytes] | None:
+    def save(self, writer: ResponseWriter) -> tuple[bytes, bytes] | None:
         reply, attempt = self._reply, self._dispatch.attempt
         history = reply.history
-        alone = reply.door is door and not reply.filters and reply.captured is None
+        alone = reply.writer is writer and not reply.filters and reply.captured is None
         if not alone or self.why_not_movable is not None or self.moving is not None:
             return None
         saved = None if history is None or attempt is None else history.saved(attempt.route.chosen)
@@ -307,7 +307,7 @@ class RelayedRequest(Request):
 
     def _finish(self, attempt: Attempt, body: bytes) -> None:
         problem = self._reply.finish(body)
-        if self._status:  # a door has ended the request with an error
+        if self._status:  # a writer has ended the request with an error
             return
         if problem is not None:
             self._spoil(attempt, problem)
@@ -324,15 +324,15 @@ class RelayedRequest(Request):
         attempt.cancel()
         self._reply.is_over = False
         self._reply.end(ending)
-        if not self._status:  # its door has not refused the last piece
+        if not self._status:  # its writer has not refused the last piece
             self._settle(attempt, self._reply.status)
 
     def _settle(self, attempt: Attempt, status: int) -> None:
         """End the request as soon as its client has the answer, which is whole.
 
-        What a door still holds keeps no place at the engine.
+        What a writer still holds keeps no slot of the engine.
         """
-        self._reply.door.settle(self._settled)
+        self._reply.writer.settle(self._settled)
         if not self._status:
             if status < 400 and self._rest is None:
                 attempt.counted(self._reply.measure())
@@ -528,13 +528,13 @@ class RelayedRequest(Request):
 
     def _check_client(self, attempt: Attempt) -> None:
         """End the request if its client has read nothing since the last check: it occupies an engine."""
-        unread = self._reply.door.unread()
+        unread = self._reply.writer.unread()
         if unread < self._unread:
             self._unread = unread
             attempt.await_client()
             return
-        self._dispatch.cancel()  # first: nothing of the answer may come while its door closes
-        self._reply.door.abort()
+        self._dispatch.cancel()  # first: nothing of the answer may come while its writer closes
+        self._reply.writer.abort()
         self._end(CLIENT_LEFT, "client_left")
 
     # --- the end
@@ -557,7 +557,7 @@ class RelayedRequest(Request):
             else:
                 return
         job = self.job
-        self._dispatch.cancel()  # first: nothing of the answer may come while its door closes
+        self._dispatch.cancel()  # first: nothing of the answer may come while its writer closes
         if self._rest is not None:
             error = self._rest.failed(error)
         elif not self._reply.begun:
@@ -566,7 +566,7 @@ class RelayedRequest(Request):
             self._reply.fail(error, job.request_id, self._dispatch.sent)
         except Exception:
             defect("a client could not be told of an error")
-            self._reply.door.abort()
+            self._reply.writer.abort()
         self._end(error.status, error.code, error)
 
     def _end(self, status: int, outcome: str, error: RequestError | None = None) -> None:

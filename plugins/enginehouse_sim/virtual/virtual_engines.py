@@ -12,7 +12,7 @@ import msgspec
 from enginehouse import Driver, Launcher, Migrator
 from enginehouse.drivers import LaunchSpec
 from enginehouse.launchers import EngineOutput, EngineProcess, Exit, LaunchLine
-from enginehouse.relay.door import Door
+from enginehouse.relay.response_writer import ResponseWriter
 
 
 class VirtualBackend(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +113,7 @@ class VirtualClient(ABC):
         """The answer has ended. ``code``: of the error that ends it; empty if it is whole."""
 
 
-class VirtualDoor(Door):
+class VirtualWriter(ResponseWriter):
     """Brings the answer to a ``VirtualClient``."""
 
     def __init__(self, client: VirtualClient) -> None:

@@ -33,9 +33,9 @@ from enginehouse.telemetry.decisions import MOST
 from enginehouse_sim.virtual.virtual_engines import (
     VirtualBackend,
     VirtualClient,
-    VirtualDoor,
     VirtualEngines,
     VirtualLauncher,
+    VirtualWriter,
 )
 
 _LAUNCHER = "virtual"
@@ -150,7 +150,7 @@ class VirtualGateway:
         caller = self._gateway.admission.authentication.named(key) if key else None
         if key and caller is None:
             raise Unauthorized(f"The configuration has no key '{key}'")
-        exchange = self._gateway.relay.open(VirtualDoor(client), request.path, request.headers, request)
+        exchange = self._gateway.relay.open(VirtualWriter(client), request.path, request.headers, request)
         exchange.begin(body, caller)
 
     async def close(self) -> None:

@@ -27,7 +27,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 @pytest.fixture(scope="module")
-def door(loop: asyncio.AbstractEventLoop) -> Iterator[FakeClient]:
+def server(loop: asyncio.AbstractEventLoop) -> Iterator[FakeClient]:
     log = logging.getLogger("enginehouse.http.client_connection")
     log.setLevel(logging.ERROR)
     yield FakeClient(loop)

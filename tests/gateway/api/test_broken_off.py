@@ -10,10 +10,10 @@ REQUEST = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\
 async def test_all_that_was_written_is_sent_before_the_connection_breaks() -> None:
     client = FakeClient(asyncio.get_running_loop())
     client.send(REQUEST)
-    door = client.engine.unanswered[0].door
-    door.start(200, b"", 9)
-    door.write(b"abc")
-    door.write(b"def")
-    door.abort()
+    writer = client.engine.unanswered[0].writer
+    writer.start(200, b"", 9)
+    writer.write(b"abc")
+    writer.write(b"def")
+    writer.abort()
     assert client.transport.written.endswith(b"\r\n\r\nabcdef")
     assert client.transport.aborted

@@ -1,4 +1,4 @@
-"""How much of a request, and of its client's time, the door waits for."""
+"""How much of a request, and of its client's time, the server waits for."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def clock() -> Clock:
 
 @pytest.fixture
 async def slow(clock: Clock) -> FakeClient:
-    """A new door by that clock, with a connection to it."""
+    """A new server connection by that clock, with a connection to it."""
     return FakeClient(cast(asyncio.AbstractEventLoop, clock))
 
 

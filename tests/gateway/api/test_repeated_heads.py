@@ -37,14 +37,14 @@ def request(body: bytes, before: bytes = b"", behind: bytes = b"") -> bytes:
     return HEAD % (before, len(body), behind) + body
 
 
-def stop_parsing(door: FakeClient) -> None:
+def stop_parsing(server: FakeClient) -> None:
     """From here on, a request that the parser would have to read is an error."""
-    door.connection._parser = cast(Any, None)
+    server.connection._parser = cast(Any, None)
 
 
-def sent_traces(door: FakeClient) -> list[list[bytes]]:
+def sent_traces(server: FakeClient) -> list[list[bytes]]:
     """The ``traceparent`` headers of each request that reached the engine."""
-    return [[value for name, value in one.headers if name == b"traceparent"] for one in door.engine.requests]
+    return [[value for name, value in one.headers if name == b"traceparent"] for one in server.engine.requests]
 
 
 @pytest.fixture
@@ -236,7 +236,7 @@ sized = st.lists(st.tuples(values, st.integers(0, 12)), min_size=3, max_size=6)
 @example(b"traceparent: ", False, False, [(trace(1), 3), (trace(2), 3), (b"\r\nContent-Length: 9" + b"0" * 36, 3)], [])
 @example(b"traceparent: ", False, False, [(trace(1), 3), (trace(2), 3), (trace(3), 4)], [-2])
 def test_a_head_with_another_value_is_read_as_h11_reads_it(
-    door: FakeClient, name: bytes, behind: bool, twice: bool, sent: list[tuple[bytes, int]], cuts: list[int]
+    server: FakeClient, name: bytes, behind: bool, twice: bool, sent: list[tuple[bytes, int]], cuts: list[int]
 ) -> None:
     requests = []
     for value, size in sent:
@@ -245,7 +245,7 @@ def test_a_head_with_another_value_is_read_as_h11_reads_it(
         requests.append(request(b"x" * size, first, second + (b"traceparent: %s\r\n" % trace(9) if twice else b"")))
     ends = [sum(map(len, requests[:count])) for count in range(len(requests))]
     stream = b"".join(requests)
-    check(door, stream, read_requests(stream), [*ends, *cuts], patient=False)
+    check(server, stream, read_requests(stream), [*ends, *cuts], patient=False)
 
 
 lines = st.sampled_from(
@@ -277,7 +277,7 @@ EXPECTANT = (b"POST /v1/completions HTTP/1.1", [b"Expect: 100-continue"], b"abc"
 @given(heads, st.lists(heads, max_size=3), st.lists(st.integers(0, 12), max_size=4))
 @example(EXPECTANT, [], [])
 def test_a_known_head_is_read_as_an_unknown_one(
-    door: FakeClient,
+    server: FakeClient,
     often: tuple[bytes, list[bytes], bytes],
     others: list[tuple[bytes, list[bytes], bytes]],
     order: list[int],
@@ -289,11 +289,11 @@ def test_a_known_head_is_read_as_an_unknown_one(
         sent.append(head + b"\r\n\r\n" + body)
     passed, answers, closed = [], b"", False
     for each in sent:
-        alone = door.passes(each)
+        alone = server.passes(each)
         passed += alone.requests
         answers += alone.answer
         closed = alone.closed
         if closed:
             break
-    together = door.passes(*sent)
+    together = server.passes(*sent)
     assert (together.requests, together.answer, together.closed) == (passed, answers, closed)

@@ -1,4 +1,4 @@
-"""Requests as the door reads them against requests as h11 reads them, however malformed and however cut."""
+"""Requests as the server reads them against requests as h11 reads them, however malformed and however cut."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def agree(passed: Request, read: Request) -> bool:
     return bool(passed[:2] == read[:2] and passed.body == read.body and headers <= set(read.headers))
 
 
-def check(door: FakeClient, stream: bytes, read: Reading, cuts: list[int], patient: bool) -> None:
-    """The door passes on nothing but what the oracle has read, and hangs up where that leaves something out."""
-    whole = door.passes(stream, patient=patient)
+def check(server: FakeClient, stream: bytes, read: Reading, cuts: list[int], patient: bool) -> None:
+    """The server passes on nothing but what the oracle has read, and hangs up where that leaves something out."""
+    whole = server.passes(stream, patient=patient)
     edges = sorted({0, len(stream), *(cut % (len(stream) + 1) for cut in cuts)})
-    cut = whole if len(edges) <= 2 else door.passes(*(stream[a:b] for a, b in pairwise(edges)), patient=patient)
+    cut = whole if len(edges) <= 2 else server.passes(*(stream[a:b] for a, b in pairwise(edges)), patient=patient)
     for passage in (whole, cut):
         assert len(passage.requests) <= len(read.requests) or read.refusal.startswith(ALIKE)
         assert all(agree(*pair) for pair in zip(passage.requests, read.requests, strict=False))
@@ -190,7 +190,7 @@ cuts = st.lists(st.integers(0, 400), max_size=4)
 
 @pytest.mark.parametrize("part", sorted(ODD))
 @pytest.mark.parametrize("framing", FRAMINGS)
-def test_no_oddity_makes_the_door_read_other_requests(door: FakeClient, part: str, framing: str) -> None:
+def test_no_oddity_makes_the_server_read_other_requests(server: FakeClient, part: str, framing: str) -> None:
     streams = set()  # many oddities have no place in many framings
     for odd in ODD[part]:
         for places in (1, 9):
@@ -203,16 +203,16 @@ def test_no_oddity_makes_the_door_read_other_requests(door: FakeClient, part: st
                 body = b"0\r\n\r\n" + NEXT
                 streams.add(compose(form, framing, b"/v1/completions", body, 5, chunked) + PLAIN)
     for stream in streams:
-        check(door, stream, read_requests(stream), [], patient=False)
+        check(server, stream, read_requests(stream), [], patient=False)
 
 
 @profile
 @given(st.lists(requests(), min_size=1, max_size=3), cuts, st.booleans())
-def test_the_door_passes_on_what_h11_reads_or_hangs_up(
-    door: FakeClient, sent: list[bytes], cuts: list[int], patient: bool
+def test_the_server_passes_on_what_h11_reads_or_hangs_up(
+    server: FakeClient, sent: list[bytes], cuts: list[int], patient: bool
 ) -> None:
     stream = b"".join(sent)
-    check(door, stream, read_requests(stream), cuts, patient)
+    check(server, stream, read_requests(stream), cuts, patient)
 
 
 HIDING = PLAIN.replace(b": 3", b": %d\r\nX-A: b" % len(PLAIN)).replace(b"abc", PLAIN)
@@ -225,12 +225,12 @@ HIDING = PLAIN.replace(b": 3", b": %d\r\nX-A: b" % len(PLAIN)).replace(b"abc", P
 @example(HIDING, [PLAIN, PLAIN, PLAIN, NEXT, PLAIN], [len(HIDING) * n - len(PLAIN) for n in (1, 2, 3)])
 @example(PLAIN, [PLAIN.replace(b"3\r\n\r\nabc", b"0\r\n\r\n"), PLAIN + PLAIN, PLAIN], [])
 def test_a_head_that_comes_again_is_read_as_before(
-    door: FakeClient, one: bytes, others: list[bytes], cuts: list[int]
+    server: FakeClient, one: bytes, others: list[bytes], cuts: list[int]
 ) -> None:
     sent = [one, one, one, *others, one]
     ends = [sum(map(len, sent[:count])) for count in range(len(sent))]
     stream = b"".join(sent)
-    check(door, stream, read_requests(stream), [*ends, *cuts], patient=False)
+    check(server, stream, read_requests(stream), [*ends, *cuts], patient=False)
 
 
 @profile
@@ -240,42 +240,42 @@ def test_a_head_that_comes_again_is_read_as_before(
     cuts,
     st.booleans(),
 )
-def test_no_stray_byte_makes_the_door_read_other_requests(
-    door: FakeClient, sent: list[bytes], edits: list[tuple[int, int, bytes]], cuts: list[int], patient: bool
+def test_no_stray_byte_makes_the_server_read_other_requests(
+    server: FakeClient, sent: list[bytes], edits: list[tuple[int, int, bytes]], cuts: list[int], patient: bool
 ) -> None:
     stream = b"".join(sent)
     for at, gone, put in edits:
         at %= len(stream)
         stream = stream[:at] + put + stream[at + gone :]
-    check(door, stream, read_requests(stream), cuts, patient)
+    check(server, stream, read_requests(stream), cuts, patient)
 
 
 @profile
 @given(st.lists(plain_requests, min_size=1, max_size=5), st.lists(st.integers(0, 1000), max_size=8), st.booleans())
 @example(sent=[PLAIN, CHUNKED + b"3\r\nabc\r\n0\r\n\r\n", NEXT], cuts=list(range(300)), patient=False)
 def test_well_formed_requests_pass_however_they_are_cut(
-    door: FakeClient, sent: list[bytes], cuts: list[int], patient: bool
+    server: FakeClient, sent: list[bytes], cuts: list[int], patient: bool
 ) -> None:
     stream = b"".join(sent)
     read = read_requests(stream)
     assert len(read.requests) == len(sent)
-    check(door, stream, read, cuts, patient)
-    assert not door.passes(stream).closed
+    check(server, stream, read, cuts, patient)
+    assert not server.passes(stream).closed
 
 
 @pytest.mark.parametrize("case", TOLERATED.values(), ids=TOLERATED)
-def test_what_is_tolerated_has_one_reading(door: FakeClient, case: Tolerated) -> None:
+def test_what_is_tolerated_has_one_reading(server: FakeClient, case: Tolerated) -> None:
     read, plain = read_requests(case.odd + NEXT), read_requests(case.plain + NEXT)
     assert read.refusal.startswith(ALIKE) or "multiple Host" in read.refusal
-    passage = door.passes(case.odd + NEXT)
+    passage = server.passes(case.odd + NEXT)
     assert not passage.closed
     assert [(r.path, r.body) for r in passage.requests] == [(r.path, r.body) for r in plain.requests]
 
 
 @pytest.mark.parametrize("patient", [True, False])
-def test_nothing_is_heard_after_the_last_answer(door: FakeClient, patient: bool) -> None:
+def test_nothing_is_heard_after_the_last_answer(server: FakeClient, patient: bool) -> None:
     old = PLAIN.replace(b"1.1\r\n", b"1.0\r\nConnection: keep-alive\r\n")
-    passage = door.passes(old + PLAIN, patient=patient)
+    passage = server.passes(old + PLAIN, patient=patient)
     assert len(passage.requests) == 1
     assert passage.answer.endswith(b"ok")
     assert passage.closed
@@ -297,8 +297,8 @@ LENGTH = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nX-A: GET /next HTTP/1.1\r
     ids=["length", "chunks", "more chunks", "not the first"],
 )
 @pytest.mark.parametrize("line", [RTSP, NEXT.replace(b" HTTP", b"  HTTP")], ids=["RTSP", "spaces"])
-def test_a_line_in_a_body_does_not_pass_for_a_request_line(door: FakeClient, before: bytes, line: bytes) -> None:
+def test_a_line_in_a_body_does_not_pass_for_a_request_line(server: FakeClient, before: bytes, line: bytes) -> None:
     right, wrong = before + NEXT, before + line
     for at in range(1, len(wrong)):
-        assert not door.passes(right[:at], right[at:], patient=True).closed
-        assert door.passes(wrong[:at], wrong[at:], patient=True).closed
+        assert not server.passes(right[:at], right[at:], patient=True).closed
+        assert server.passes(wrong[:at], wrong[at:], patient=True).closed

@@ -11,12 +11,12 @@ from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interceptors import AnswerFilter, Event, Refuse
 from enginehouse.interfaces.interceptors import Passed
 from enginehouse.relay.answers.held_answer import HeldAnswer
-from enginehouse.relay.door import Door
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.intercepting.answer_filters import AnswerFilters
-from enginehouse.relay.intercepting.filtering_door import FilteringDoor
+from enginehouse.relay.intercepting.filtering_writer import FilteringWriter
 from enginehouse.relay.intercepting.in_force import InForce
 from enginehouse.relay.intercepting.stage import Stage
+from enginehouse.relay.response_writer import ResponseWriter
 
 DONE = b"data: [DONE]\n\n"
 
@@ -103,7 +103,7 @@ def test_a_filter_changes_heads_and_not_their_framing() -> None:
     assert lines == b"content-length: 2\r\nx-seen: 200\r\n"
 
 
-class Client(Door):
+class Client(ResponseWriter):
     """The client's side of an answer."""
 
     def __init__(self) -> None:
@@ -130,7 +130,7 @@ class Client(Door):
 def test_filters_learn_once_how_an_answer_without_an_end_ended(leaves: bool) -> None:
     memory = EngineMemory()
     terms = InForce(PluginId("interceptor", "own"), 1.0, passes=False)
-    writer = FilteringDoor(client := Client(), memory, "/v1/chat/completions", {}, lambda: 0.0)
+    writer = FilteringWriter(client := Client(), memory, "/v1/chat/completions", {}, lambda: 0.0)
     writer.filter_with([Stage(shouts := Shouts(), terms, memory)])
     writer.start(200, b"content-type: text/event-stream\r\n", None)
     writer.write(chunk("hi") + chunk("more")[:10])

@@ -15,12 +15,12 @@ from enginehouse.aio.write_batch import BatchedTransport, batched
 from enginehouse.domain.continuation import StreamTraits
 from enginehouse.relay.answers.fast_path import FastPath
 from enginehouse.relay.answers.reply import Reply
-from enginehouse.relay.door import Door
 from enginehouse.relay.events.chunk import framed
 from enginehouse.relay.events.sse import LARGEST_HELD
 from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.heads.answer_head import AnswerHead
+from enginehouse.relay.response_writer import ResponseWriter
 from enginehouse.relay.upstream.connection import Connection
 from enginehouse_continuation.stream_history import StreamHistory
 from enginehouse_kit.testing import FakeShare
@@ -66,8 +66,8 @@ class Wire(FakeTransport):
         self.on_write()
 
 
-class Client(Door):
-    """The door of a client that gets each piece as a chunk, after the head. ``short``: chunks may pass it by."""
+class Client(ResponseWriter):
+    """The side of a client that gets each piece as a chunk, after the head. ``short``: chunks may pass it by."""
 
     def __init__(self, short: bool) -> None:
         self.end = Wire()

@@ -229,7 +229,7 @@ async def test_an_engine_that_reads_nothing_is_given_up(house: OpenGateway, engi
     client.send(head(gateway, 64 << 20) + beginning())
     await gateway.until(lambda: served.connections and served.connections[0].call is not None)
     gateway.pass_time(10_000)
-    assert gateway.relay.live, "the client's turn has no limit here: its door has one"
+    assert gateway.relay.live, "the client's turn has no limit here: its connection has one"
     served.connections[0].transport.pause_reading()
     for _ in range(MANY):
         client.send(PIECE)

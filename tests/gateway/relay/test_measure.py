@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from enginehouse.relay.answers.reply import Reply
-from enginehouse.relay.door import Door
 from enginehouse.relay.events.stream_form import stream_form
+from enginehouse.relay.response_writer import ResponseWriter
 from tests.support.stream_events import DONE, event
 
 PATH = "/v1/chat/completions"
 EVENTS = (event(0), event(1), event(2), DONE)
 
 
-class _Client(Door):
-    """The door of a client that takes everything at once."""
+class _Client(ResponseWriter):
+    """The side of a client that takes everything at once."""
 
     def __init__(self) -> None:
         self.received = b""

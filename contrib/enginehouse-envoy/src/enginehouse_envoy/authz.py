@@ -42,7 +42,7 @@ _CANNOT_REWRITE = (
 )
 
 
-class AuthzDoor:
+class AuthzWriter:
     """What all connections share. ``priorities``: of objectives (``sender_in``)."""
 
     def __init__(self, picker: Picker, picks: OpenPicks, addresses: Addresses, priorities: Mapping[str, int]) -> None:
@@ -65,8 +65,8 @@ class AuthzDoor:
 class AuthzConnection(asyncio.Protocol):
     """One of Envoy's connections. It brings one request after the other."""
 
-    def __init__(self, door: AuthzDoor) -> None:
-        self._door = door
+    def __init__(self, writer: AuthzWriter) -> None:
+        self._writer = writer
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
         self._headers: list[tuple[bytes, bytes]] = []
@@ -79,7 +79,7 @@ class AuthzConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._door.connections.add(self)
+        self._writer.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -89,7 +89,7 @@ class AuthzConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Envoy closes the connection of a request whose client has left."""
-        self._door.connections.discard(self)
+        self._writer.connections.discard(self)
         self._transport = None
         if self._answer is not None:
             self._answer.client_left()
@@ -108,17 +108,17 @@ class AuthzConnection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._size += len(body)
-        if self._size <= self._door.picker.max_body:
+        if self._size <= self._writer.picker.max_body:
             self._pieces.append(body)
 
     def on_message_complete(self) -> None:
         path = inference_path(self._url.partition(b"?")[0].decode("latin-1"))
-        self._answer = answer = _Answer(self._door, self._headers, self._write)
+        self._answer = answer = _Answer(self._writer, self._headers, self._write)
         body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        if self._size > self._door.picker.max_body:
-            answer.fail(self._door.picker.too_large())
+        if self._size > self._writer.picker.max_body:
+            answer.fail(self._writer.picker.too_large())
         elif self._url == _READY:
-            self._write(202 if self._door.picker.is_ready else 503, b"", b"")
+            self._write(202 if self._writer.picker.is_ready else 503, b"", b"")
         elif self._parser.get_method() in _BODILESS and not body:
             answer.choose_any()
         else:
@@ -139,8 +139,8 @@ class AuthzConnection(asyncio.Protocol):
 class _Answer:
     """The answer to one request: a ``PickClient``. ``write`` sends it."""
 
-    def __init__(self, door: AuthzDoor, headers: Headers, write: Callable[[int, bytes, bytes], None]) -> None:
-        self._door = door
+    def __init__(self, writer: AuthzWriter, headers: Headers, write: Callable[[int, bytes, bytes], None]) -> None:
+        self._writer = writer
         self._headers = headers
         self._write = write
         self._pick: Pick | None = None
@@ -150,14 +150,14 @@ class _Answer:
     def decide(self, path: str, body: bytes) -> None:
         """Have the gateway decide."""
         self._body = body
-        address, on_behalf = sender_in(self._headers, self._door.priorities)
-        self._pick = self._door.picker.pick(self, path, self._headers, address=address, on_behalf=on_behalf)
+        address, on_behalf = sender_in(self._headers, self._writer.priorities)
+        self._pick = self._writer.picker.pick(self, path, self._headers, address=address, on_behalf=on_behalf)
         self._pick.begin(body)
 
     def choose_any(self) -> None:
         """Choose an engine for a request without a model."""
         try:
-            at = self._door.picker.pick_any(self._headers)
+            at = self._writer.picker.pick_any(self._headers)
         except RequestError as error:
             self.fail(error)
         else:
@@ -192,7 +192,7 @@ class _Answer:
     # --- inside
 
     def _lead_to(self, addresses: Sequence[Address], lines: bytes) -> None:
-        text = self._door.addresses.text(addresses)
+        text = self._writer.addresses.text(addresses)
         if text is None:
             self._task = asyncio.ensure_future(self._look_up(addresses, lines))
         else:
@@ -200,7 +200,7 @@ class _Answer:
 
     async def _look_up(self, addresses: Sequence[Address], lines: bytes) -> None:
         try:
-            text = await self._door.addresses.looked_up(addresses)
+            text = await self._writer.addresses.looked_up(addresses)
         except RequestError as error:
             self._give_up(error)
         else:
@@ -214,6 +214,6 @@ class _Answer:
 
     def _allow(self, text: str, lines: bytes) -> None:
         if self._pick is not None:
-            lines += _NAMES % self._door.picks.keep(self._pick).encode()
+            lines += _NAMES % self._writer.picks.keep(self._pick).encode()
             self._pick = None  # otherwise the cycle of the two waits for the garbage collector
         self._write(200, _LEADS_TO % text.encode() + lines, b"")

@@ -19,7 +19,7 @@ from enginehouse import ConfigError
 from enginehouse.picking import Picker
 from enginehouse_envoy.access_log import AccessLogService
 from enginehouse_envoy.addresses import Addresses, check_urls
-from enginehouse_envoy.authz import AuthzDoor
+from enginehouse_envoy.authz import AuthzWriter
 from enginehouse_envoy.certificates import certificate
 from enginehouse_envoy.ext_proc import PickerService
 from enginehouse_envoy.health import Health
@@ -72,7 +72,7 @@ class _Serving:
         self._listeners = listeners
         self._addresses = Addresses()
         self._picks = OpenPicks()
-        self._door = AuthzDoor(picker, self._picks, self._addresses, listeners.priorities)
+        self._writer = AuthzWriter(picker, self._picks, self._addresses, listeners.priorities)
         self._health = Health()
         self._stopped = asyncio.Event()
         self._servers: list[grpc.aio.Server] = []
@@ -118,7 +118,7 @@ class _Serving:
         for http in self._http:
             http.close()
         await self._picker.close()
-        self._door.close()
+        self._writer.close()
         await asyncio.gather(*(server.stop(_GRACE_S) for server in self._servers))
 
     async def _open_grpc(self, credentials: grpc.ServerCredentials | None) -> int:
@@ -163,13 +163,13 @@ class _Serving:
         host, port = self._listeners.host, self._listeners.http_port
         loop = asyncio.get_running_loop()
         try:
-            http = await loop.create_server(self._door.connection, host, port, ssl=tls, backlog=_WAITING)
+            http = await loop.create_server(self._writer.connection, host, port, ssl=tls, backlog=_WAITING)
         except OSError:
             raise _in_use(f"{host}:{port}", "--http-port") from None
         self._http.append(http)
         if path := self._listeners.socket:
             try:
-                self._http.append(await loop.create_unix_server(self._door.connection, path, backlog=_WAITING))
+                self._http.append(await loop.create_unix_server(self._writer.connection, path, backlog=_WAITING))
             except OSError:
                 raise _in_use(path, "--socket") from None
         return int(http.sockets[0].getsockname()[1])

@@ -10,7 +10,7 @@ from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
 from enginehouse.interfaces.authenticators import AdmittedCaller, Reserved
 from enginehouse.interfaces.services import Submitted
-from enginehouse.relay.door import Door
+from enginehouse.relay.response_writer import ResponseWriter
 
 _LARGEST = 64 << 20
 """Bytes of an answer."""
@@ -50,7 +50,7 @@ class ServedCaller(AdmittedCaller):
         return self._caller.admit(requirements, answer_limit)
 
 
-class _SubmittedAnswer(Door):
+class _SubmittedAnswer(ResponseWriter):
     """Collects an answer. ``ended``: nothing more will come."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ class JoinedReply(Reply):
     """
 
     def __init__(self, before: Reply, on_joined: Callable[[], bool]) -> None:
-        super().__init__(before.door, before.form)
+        super().__init__(before.writer, before.form)
         self._stream = True
         self.status = before.status
         self.paused = before.paused

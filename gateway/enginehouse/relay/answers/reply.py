@@ -11,7 +11,6 @@ from enginehouse.interfaces.kept_streams import KeptStream
 from enginehouse.relay.answers.fast_path import FastPath
 from enginehouse.relay.answers.json_answer import JsonInPieces
 from enginehouse.relay.answers.renaming import RenamedPieces, renaming
-from enginehouse.relay.door import Door
 from enginehouse.relay.events.added_fields import Cut, cutter, joined_cuts
 from enginehouse.relay.events.sse import comment, is_whole, whole_events
 from enginehouse.relay.events.stream_check import BrokenStream, StreamCheck
@@ -19,6 +18,7 @@ from enginehouse.relay.events.stream_form import StreamForm
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.heads.behalf import ATTEMPTS
 from enginehouse.relay.heads.headers import error_lines
+from enginehouse.relay.response_writer import ResponseWriter
 from enginehouse.telemetry.answer_meter import AnswerMeter, AnswerSize, answer_ends, read_tokens, tokens_of
 from enginehouse.telemetry.counted_answers import Counted
 from enginehouse.telemetry.trace_context import capture
@@ -39,7 +39,7 @@ class Reply:
     waits for the first of them: until then another engine can take the answer over.
 
     - ``begun``: the engine's answer has begun.
-    - ``status``: of the head; 0 until the door has it.
+    - ``status``: of the head; 0 until the writer has it.
     - ``counted``: what the engine counted, if the answer was read as a whole.
     - ``is_over``: the last event of a stream has passed, even if its engine does not end the answer.
     - ``paused``: the client is slow.
@@ -69,8 +69,8 @@ class Reply:
     _hides_usage: bool = False
     _renamed: RenamedPieces | None = None
 
-    def __init__(self, door: Door, form: StreamForm) -> None:
-        self.door = door
+    def __init__(self, writer: ResponseWriter, form: StreamForm) -> None:
+        self.writer = writer
         self.form = form
 
     @property
@@ -90,7 +90,7 @@ class Reply:
         self._stream = stream
         if not stream:
             self.status = status
-            self.door.start(status, lines, None if self.filters else length)
+            self.writer.start(status, lines, None if self.filters else length)
             return
         self._head = (status, lines)
         self._meter = AnswerMeter(stream=True)
@@ -128,7 +128,7 @@ class Reply:
         self.history = history
         if history is not None:
             history.meter = meter
-        if self.captured is None and (transport := self.door.chunks_to()) is not None:
+        if self.captured is None and (transport := self.writer.chunks_to()) is not None:
             cut = history.cut if history is not None else None
             for each in self.filters:
                 cut = joined_cuts(cut, each)
@@ -161,14 +161,14 @@ class Reply:
             body = self._renamed.whole(body)
         if self.captured is not None:
             capture(self.captured, body)
-        self.door.answer(status, lines, body)
+        self.writer.answer(status, lines, body)
 
     def open(self, request_id: bytes) -> None:
         """Begin a stream before the engine has answered."""
         self.status = 200
         self._stream = True
         self._meter = AnswerMeter(stream=True)
-        self.door.start(200, _OPENED % request_id, None)
+        self.writer.start(200, _OPENED % request_id, None)
 
     def ping(self, request_id: bytes) -> None:
         """Write what clients pass over to a stream that is silent, so that nobody takes its connection for dead.
@@ -241,7 +241,7 @@ class Reply:
         if piece:
             if self.captured is not None:
                 capture(self.captured, piece)
-            self.door.write(piece)
+            self.writer.write(piece)
 
     def end(self, piece: bytes) -> None:
         """End what the client gets with its last piece, which may be empty."""
@@ -251,7 +251,7 @@ class Reply:
             piece = each(piece)
         if self.captured is not None:
             capture(self.captured, piece)
-        self.door.finish(piece)
+        self.writer.finish(piece)
 
     def _passed(self, body: bytes) -> bytes:
         """Count and keep a piece that passes. Returns what the client gets of it, which may be nothing."""
@@ -283,7 +283,7 @@ class Reply:
         if self._stream:
             self.end(self.form.error_event(error.status, error.envelope()))
         else:
-            self.door.abort()
+            self.writer.abort()
 
     def measure(self) -> AnswerSize:
         """The size of the engine's answer, as far as it has passed."""
@@ -302,7 +302,7 @@ class Reply:
     def _start(self) -> None:
         assert self._head is not None
         self.status, lines = self._head
-        self.door.start(self.status, lines, None)
+        self.writer.start(self.status, lines, None)
 
     def _refuse(self, error: RequestError, request_id: bytes, attempts: int) -> None:
         body = self.form.error_body(error.status, error.envelope())
@@ -311,8 +311,8 @@ class Reply:
             lines += b"%s%d\r\n" % (ATTEMPTS, attempts)
         if self.captured is not None:
             capture(self.captured, body)
-        self.door.start(error.status, lines, len(body))
-        self.door.finish(body)
+        self.writer.start(error.status, lines, len(body))
+        self.writer.finish(body)
 
 
 class MismatchedReply(Reply):
@@ -323,7 +323,7 @@ class MismatchedReply(Reply):
     """
 
     def __init__(self, opened: Reply, backend: str, status: int) -> None:
-        super().__init__(opened.door, opened.form)
+        super().__init__(opened.writer, opened.form)
         self.begun = self._stream = True
         self.filters, self.captured = opened.filters, opened.captured
         self.paused = opened.paused

@@ -290,7 +290,7 @@ class Attempt:
             upload.begin(connection, self._uploading)
 
     def _uploading(self, turn: UploadTurn) -> None:
-        """Apply the limit of the side that the upload waits for. The door has its own for the client."""
+        """Apply the limit of the side that the upload waits for. The connection has its own for the client."""
         timeouts = self.upstream.timeouts
         if turn is UploadTurn.CLIENT:
             self._lift_limit()

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from enginehouse.domain.foreign import shown
 from enginehouse.interfaces.interceptors import Answer, AnswerFilter, InterceptedRequest, Interceptor, Join
 from enginehouse.relay.engine_memory import EngineMemory
-from enginehouse.relay.intercepting.filtering_door import FilteringDoor
+from enginehouse.relay.intercepting.filtering_writer import FilteringWriter
 from enginehouse.relay.intercepting.in_force import InForce
-from enginehouse.relay.intercepting.sharing_door import SharingDoor
+from enginehouse.relay.intercepting.sharing_writer import SharingWriter
 from enginehouse.relay.intercepting.stage import Stage
 from enginehouse.telemetry.plugin_failures import wrong_result
 
@@ -89,8 +89,8 @@ class Interceptors:
         self.before = [each for each in (*outer, *interceptors) if each.asks]
         self._answering = [each for each in (*interceptors, *outer) if each.answers]
         self.may_join = any(each.joins for each in interceptors)
-        self.shared: dict[bytes, list[SharingDoor]] = {}
-        self.listening: dict[FilteringDoor, None] = {}
+        self.shared: dict[bytes, list[SharingWriter]] = {}
+        self.listening: dict[FilteringWriter, None] = {}
 
     def stages(
         self, request: InterceptedRequest, memory: EngineMemory, answering: InterceptorInForce | None = None
@@ -104,8 +104,8 @@ class Interceptors:
 
     def tell_silence(self, now: float) -> None:
         """Tell filters how long their streams have been silent at ``now``, in seconds of the gateway's clock."""
-        for door in list(self.listening):
-            door.tell_silence(now)
+        for writer in list(self.listening):
+            writer.tell_silence(now)
 
 
 def _is_line(text: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enginehouse.domain.request import Headers
 from enginehouse.domain.route import Route
 from enginehouse.interfaces.authenticators import AdmittedCaller
-from enginehouse.relay.answers.gathering_door import GatheringDoor
+from enginehouse.relay.answers.gathering_writer import GatheringWriter
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.jobs.inference_job import InferenceJob
 from enginehouse.telemetry.answer_meter import AnswerSize
@@ -14,11 +14,11 @@ from enginehouse.telemetry.answer_meter import AnswerSize
 class GatheringJob(InferenceJob):
     """Asks for a stream if another engine could continue it, and otherwise leaves the request as it is.
 
-    ``gathering``: the door that turns such a stream into one answer. ``None`` passes every answer as it comes.
+    ``gathering``: the writer that turns such a stream into one answer. ``None`` passes every answer as it comes.
     """
 
     def __init__(
-        self, context: RelayContext, path: str, headers: Headers, request_id: bytes, gathering: GatheringDoor | None
+        self, context: RelayContext, path: str, headers: Headers, request_id: bytes, gathering: GatheringWriter | None
     ) -> None:
         super().__init__(context, path, headers, request_id)
         self._gathering = gathering

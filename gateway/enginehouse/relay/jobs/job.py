@@ -44,7 +44,7 @@ class Job(ABC):
     - ``method``: HTTP's.
     - ``answer_limit``: the most tokens of the answer, if the body says so.
     - ``user``: the end user that the body names, if any.
-    - ``decoded``: the request, if the door has read its body already.
+    - ``decoded``: the request, if its body has been read already.
     - ``keep_alive``: the idle seconds for which it wants its engine kept, if it says so.
     - ``translation``: what has made it of a client's in another protocol.
     - ``repeatable``: the request may reach an engine twice.

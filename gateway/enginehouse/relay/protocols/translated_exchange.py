@@ -12,16 +12,16 @@ from enginehouse.domain.request import Headers
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.protocols import Forwarded, Native, Protocol, ProtocolRequest, Translation
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.door import Door, OpenExchange
-from enginehouse.relay.protocols.translating_door import TranslatingDoor, known
+from enginehouse.relay.protocols.translating_writer import TranslatingWriter, known
 from enginehouse.relay.protocols.turns import TranslationTurns
-from enginehouse.relay.protocols.watching_door import WatchingDoor
+from enginehouse.relay.protocols.watching_writer import WatchingWriter
 from enginehouse.relay.request import Request
+from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
 from enginehouse.relay.upstream.client import client_of
 from enginehouse.routing.body.one_model import model_named
 from enginehouse.routing.body.read import plain_json
 
-Open = Callable[[Door, str, Headers, Translation | None, str], OpenExchange]
+Open = Callable[[ResponseWriter, str, Headers, Translation | None, str], OpenExchange]
 """Opens an exchange of a path, perhaps a translated one, for a client of a protocol."""
 Asked = Translation | Forwarded | Native
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class TranslatedExchange(OpenExchange):
     def __init__(
         self,
         context: RelayContext,
-        door: Door,
+        writer: ResponseWriter,
         path: str,
         headers: Headers,
         protocol: Protocol,
@@ -44,13 +44,13 @@ class TranslatedExchange(OpenExchange):
         turns: TranslationTurns,
     ) -> None:
         self._context = context
-        self._door = door
+        self._writer = writer
         self._path = path
         self._headers = headers
         self._protocol = protocol
         self._open = open
         self._exchange: OpenExchange | None = None
-        self._translating = TranslatingDoor(door, protocol, context.engine_memory, turns)
+        self._translating = TranslatingWriter(writer, protocol, context.engine_memory, turns)
         self._waiting: asyncio.Task[None] | None = None
 
     def begin(self, body: bytes, caller: AdmittedCaller | None = None) -> None:
@@ -90,19 +90,19 @@ class TranslatedExchange(OpenExchange):
         if isinstance(request, Native):
             self._begin_native(request, body, caller)
             return
-        door, translation = self._door, None
+        writer, translation = self._writer, None
         if not isinstance(request, Forwarded):
             self._translating.translation = translation = request
-            door = self._translating
-        self._exchange = exchange = self._open(door, request.path, self._headers, translation, self._protocol.name)
-        if door is self._translating:
+            writer = self._translating
+        self._exchange = exchange = self._open(writer, request.path, self._headers, translation, self._protocol.name)
+        if writer is self._translating:
             self._translating.exchange = exchange
         exchange.begin(request.body, caller)
 
     def _begin_native(self, request: Native, body: bytes, caller: AdmittedCaller | None) -> None:
-        door, name = self._door, self._protocol.name
-        watching = None if request.watch is None else WatchingDoor(door, request.watch, self._protocol)
-        self._exchange = exchange = self._open(watching or door, self._path, self._headers, None, name)
+        writer, name = self._writer, self._protocol.name
+        watching = None if request.watch is None else WatchingWriter(writer, request.watch, self._protocol)
+        self._exchange = exchange = self._open(watching or writer, self._path, self._headers, None, name)
         if isinstance(exchange, Request):
             exchange.job.backend = request.backend
             if watching is not None:

@@ -10,13 +10,13 @@ from enginehouse.aio.tasks import wait_for_first
 from enginehouse.domain.errors import LoadFailed, Overloaded, RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.relay.attempts.attempt import Attempt
-from enginehouse.relay.door import WebSocketDoor
 from enginehouse.relay.engine_memory import EngineShare
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.heads.headers import origin_lines, read_lines
 from enginehouse.relay.jobs.engine_job import EngineJob
 from enginehouse.relay.live.endings import Endings
 from enginehouse.relay.request import CLIENT_LEFT, Request
+from enginehouse.relay.response_writer import WebSocketPeer
 
 if TYPE_CHECKING:  # the library takes 15 ms of each start, and most gateways have no WebSocket
     from enginehouse.relay.upstream.engine_socket import HandshakeAnswer
@@ -58,7 +58,7 @@ class WebSocket(Request):
         if self._pipe is not None and now >= self._pipe.deadline and self.route is not None:
             self.fail(UpstreamTimeout(f"Backend '{self.route.chosen.backend}' takes no more messages"))
 
-    async def run(self, door: WebSocketDoor, enter: Callable[[], AdmittedCaller | None]) -> None:
+    async def run(self, client: WebSocketPeer, enter: Callable[[], AdmittedCaller | None]) -> None:
         """Open the WebSocket and serve it until it ends; ``enter`` identifies the client or raises ``RequestError``.
 
         Raises ``RequestError`` if the client still waits for an answer to its handshake.
@@ -67,11 +67,11 @@ class WebSocket(Request):
         cause: RequestError | None = None
         try:
             self.job.admit(b"", enter())
-            self._subprotocols = door.subprotocols
+            self._subprotocols = client.subprotocols
             self._dispatch.start()
-            answer = await self._unless_disconnected(door)
+            answer = await self._unless_disconnected(client)
             if answer is not None:
-                status, outcome = await self._pass_on(door, answer)
+                status, outcome = await self._pass_on(client, answer)
                 cause = self._stop.result() if self._stop.done() else None
         except RequestError as error:
             status, outcome, cause = error.status, error.code, error
@@ -125,9 +125,9 @@ class WebSocket(Request):
         if not self._opened.done():
             self._opened.set_result(None)
 
-    async def _unless_disconnected(self, door: WebSocketDoor) -> HandshakeAnswer | None:
+    async def _unless_disconnected(self, client: WebSocketPeer) -> HandshakeAnswer | None:
         """An engine's answer; ``None`` if the client leaves first. Raises ``RequestError`` if no engine answers."""
-        leaving = asyncio.ensure_future(door.receive())
+        leaving = asyncio.ensure_future(client.receive())
         await wait_for_first((self._opened, leaving), self._stop)
         if self._stop.done():
             raise self._stop.result()
@@ -137,7 +137,7 @@ class WebSocket(Request):
 
     # --- open
 
-    async def _pass_on(self, door: WebSocketDoor, answer: HandshakeAnswer) -> tuple[int, str]:
+    async def _pass_on(self, client: WebSocketPeer, answer: HandshakeAnswer) -> tuple[int, str]:
         """Give the client the engine's answer and carry messages until the end; the final status and the outcome."""
         from enginehouse.relay.web_sockets.web_socket_pipe import WebSocketPipe
 
@@ -150,12 +150,12 @@ class WebSocket(Request):
             if why := share.take(len(answer.body)):
                 raise Overloaded(f"The engine refused the WebSocket, and its answer was dropped: {why}")
             try:
-                await door.refuse(answer.status, headers, answer.body)
+                await client.refuse(answer.status, headers, answer.body)
             finally:
                 share.give_back()
             return answer.status, "served"
-        await door.accept(socket.subprotocol, headers)
-        self._pipe = WebSocketPipe(door, socket, attempt.upstream.timeouts.stall, attempt.upstream.clock.now)
+        await client.accept(socket.subprotocol, headers)
+        self._pipe = WebSocketPipe(client, socket, attempt.upstream.timeouts.stall, attempt.upstream.clock.now)
         await self._pipe.carry(self._stop)
         if self._stop.done():
             return self._stop.result().status, self._stop.result().code

@@ -12,7 +12,7 @@ from websockets.exceptions import ConnectionClosed
 
 from enginehouse.domain.errors import LoadFailed, RequestError, ShuttingDown
 from enginehouse.relay.attempts.attempt import NEVER
-from enginehouse.relay.door import Farewell, WebSocketDoor
+from enginehouse.relay.response_writer import Farewell, WebSocketPeer
 
 _NORMAL, _GOING_AWAY, _NO_CODE, _BROKEN, _POLICY, _BAD_GATEWAY = 1000, 1001, 1005, 1006, 1008, 1014
 _FAREWELL_S = 5.0
@@ -26,8 +26,8 @@ class WebSocketPipe:
     take one; 0 means no limit. ``deadline``: when that time ends, on the clock ``now``.
     """
 
-    def __init__(self, door: WebSocketDoor, engine: ClientConnection, stall: float, now: Callable[[], float]) -> None:
-        self._door = door
+    def __init__(self, client: WebSocketPeer, engine: ClientConnection, stall: float, now: Callable[[], float]) -> None:
+        self._client = client
         self._engine = engine
         self._stall = stall
         self._now = now
@@ -45,18 +45,18 @@ class WebSocketPipe:
             await asyncio.gather(up, down, return_exceptions=True)
         if stop.done():
             error = stop.result()
-            await self._close_door(
+            await self._close_client(
                 _GOING_AWAY if isinstance(error, (LoadFailed, ShuttingDown)) else _POLICY, error.message
             )
             await self._engine.close(_GOING_AWAY)
         elif up.cancelled():
-            await self._close_door(*_as_sent(down.result(), _BAD_GATEWAY))
+            await self._close_client(*_as_sent(down.result(), _BAD_GATEWAY))
         else:
             await self._engine.close(*_as_sent(up.result(), _GOING_AWAY))
 
     async def _up(self) -> Farewell:
         """Carry the client's messages to the engine."""
-        while not isinstance(message := await self._door.receive(), Farewell):
+        while not isinstance(message := await self._client.receive(), Farewell):
             self.deadline = self._now() + self._stall if self._stall else NEVER
             with contextlib.suppress(
                 ConnectionClosed
@@ -69,14 +69,14 @@ class WebSocketPipe:
         """Carry the engine's messages to the client."""
         try:
             while True:
-                await self._door.send(await self._engine.recv())
+                await self._client.send(await self._engine.recv())
         except ConnectionClosed as closed:
             return Farewell(closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else Farewell(_BROKEN, str(closed))
 
-    async def _close_door(self, code: int, reason: str) -> None:
+    async def _close_client(self, code: int, reason: str) -> None:
         short = reason.encode()[:_LONGEST_REASON].decode(errors="ignore")
         with contextlib.suppress(asyncio.TimeoutError):  # the client reads nothing
-            await asyncio.wait_for(self._door.close(Farewell(code, short)), _FAREWELL_S)
+            await asyncio.wait_for(self._client.close(Farewell(code, short)), _FAREWELL_S)
 
 
 def _as_sent(farewell: Farewell, if_broken: int) -> Farewell:

@@ -17,12 +17,12 @@ from enginehouse import Protocol
 from enginehouse.domain.errors import EngineRefused, RequestError, UpstreamError
 from enginehouse.protocols import ProtocolRequest, Translation
 from enginehouse.relay.answers.reply import Reply
-from enginehouse.relay.door import Door
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.events.stream_form import stream_form
-from enginehouse.relay.protocols.translating_door import TranslatingDoor
+from enginehouse.relay.protocols.translating_writer import TranslatingWriter
 from enginehouse.relay.protocols.turns import TranslationTurns
+from enginehouse.relay.response_writer import ResponseWriter
 from enginehouse_protocols.messages.protocol import Messages
 from enginehouse_protocols.ollama.protocol import Ollama
 from enginehouse_protocols.responses.protocol import Responses
@@ -59,7 +59,7 @@ DIALECTS = {
 }
 
 
-class Client(Door):
+class Client(ResponseWriter):
     def __init__(self) -> None:
         self.status = 0
         self.got = b""
@@ -90,9 +90,9 @@ def asked(dialect: Dialect, *, stream: bool) -> Translation:
 async def streamed(dialect: Dialect, stream: bytes, rng: Random) -> Client:
     """What a client gets of an engine's ``stream``, which comes in pieces with borders anywhere."""
     client = Client()
-    door = TranslatingDoor(client, dialect.protocol, EngineMemory(), TranslationTurns())
-    door.translation = translation = asked(dialect, stream=True)
-    reply = Reply(door, stream_form(translation.path))
+    writer = TranslatingWriter(client, dialect.protocol, EngineMemory(), TranslationTurns())
+    writer.translation = translation = asked(dialect, stream=True)
+    reply = Reply(writer, stream_form(translation.path))
     reply.begin(200, b"content-type: text/event-stream\r\n", None, True)
     borders = sorted(rng.randrange(len(stream) + 1) for _ in range(rng.randrange(12)))
     problem = None
@@ -104,7 +104,7 @@ async def streamed(dialect: Dialect, stream: bytes, rng: Random) -> Client:
     if problem is not None:
         reply.drop_head()
         reply.fail(error_of(problem), b"r")
-    await until(lambda: not door.unread())
+    await until(lambda: not writer.unread())
     return client
 
 

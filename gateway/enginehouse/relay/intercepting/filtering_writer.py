@@ -1,4 +1,4 @@
-"""The client's side of a request whose answer passes filters."""
+"""Writes an answer through its filters."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import msgspec
 from enginehouse.aio.write_batch import BatchedTransport
 from enginehouse.domain.errors import RequestError, UpstreamError
 from enginehouse.relay.answers.held_answer import HeldAnswer
-from enginehouse.relay.answers.passing_door import PassingDoor
-from enginehouse.relay.door import Door, OpenExchange
+from enginehouse.relay.answers.passing_writer import PassingWriter
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.heads.headers import lines_without
 from enginehouse.relay.intercepting.answer_filters import AnswerFilters
-from enginehouse.relay.intercepting.sharing_door import SharingDoor
+from enginehouse.relay.intercepting.sharing_writer import SharingWriter
 from enginehouse.relay.intercepting.stage import Stage
+from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
 
 _JSON: Final = b"content-type: application/json\r\n"
 _REPLACED: Final = (b"content-type:", b"content-length:")
@@ -31,11 +31,11 @@ _LEFT: Final = {"message": "The client left", "code": "client_left"}
 _BROKEN: Final = {"message": "The answer broke off", "code": "upstream_error"}
 
 
-class FilteringDoor(PassingDoor):
-    """Passes an answer through its filters, and then to ``door``.
+class FilteringWriter(PassingWriter):
+    """Passes an answer through its filters, and then to ``writer``.
 
     The head leaves with the first piece, so that a refusal of the beginning has its own status. ``path``: the
-    request's. ``listening``: the doors of streams whose filters want to know of silence; ``now`` is their clock.
+    request's. ``listening``: the writers of streams whose filters want to know of silence; ``now`` is their clock.
     ``exchange`` brings the answer of a live request. ``paused``: the client is slow.
 
     ``_refused``: the error that has taken the place of a whole answer.
@@ -63,13 +63,13 @@ class FilteringDoor(PassingDoor):
 
     def __init__(
         self,
-        door: Door,
+        writer: ResponseWriter,
         memory: EngineMemory,
         path: str,
-        listening: MutableMapping[FilteringDoor, None],
+        listening: MutableMapping[FilteringWriter, None],
         now: Callable[[], float],
     ) -> None:
-        super().__init__(door)
+        super().__init__(writer)
         self._chat = path.endswith("/chat/completions")
         self._listening = listening
         self._now = now
@@ -90,14 +90,14 @@ class FilteringDoor(PassingDoor):
         self._filters = AnswerFilters(stages, self._held, chat=self._chat) if stages else None
 
     def chunks_to(self) -> BatchedTransport | None:
-        return None if self._filters is not None else self._door.chunks_to()
+        return None if self._filters is not None else self._writer.chunks_to()
 
     # --- from the exchange
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         filters = self._filters
         if filters is None:
-            self._door.start(status, lines, length)
+            self._writer.start(status, lines, length)
             return
         self._is_error = status >= 300
         self._streams = not self._is_error and b"content-type: text/event-stream" in lines.lower()
@@ -116,7 +116,7 @@ class FilteringDoor(PassingDoor):
     def write(self, chunk: bytes) -> None:
         filters = self._filters
         if filters is None:
-            self._door.write(chunk)
+            self._writer.write(chunk)
         elif self._streams:
             self._write(self._filtered(filters, chunk))
         elif self._takes_whole:
@@ -128,21 +128,21 @@ class FilteringDoor(PassingDoor):
     def finish(self, chunk: bytes) -> None:
         filters = self._filters
         if filters is None:
-            self._door.finish(chunk)
+            self._writer.finish(chunk)
         elif filters.problem is not None and self._streams:
             self._end_with_problem(filters, filters.problem, chunk)
         elif self._streams:
             passed = self._filtered(filters, chunk, last=True)
             self._open()
             self._forget()
-            self._door.finish(passed)
+            self._writer.finish(passed)
         elif self._takes_whole:
             self._hold(chunk)
             self._decide(filters, self._held.take())
         else:
             self._note_error(chunk)
             self._open()
-            self._door.finish(chunk)
+            self._writer.finish(chunk)
             if self._is_error:
                 filters.broken(_error_in(self._error))
             self._forget()
@@ -165,7 +165,7 @@ class FilteringDoor(PassingDoor):
         if self._filters is not None:
             self._filters.broken(_BROKEN)
         self.release()
-        self._door.abort()
+        self._writer.abort()
 
     def release(self) -> None:
         """The client is gone: hold nothing of the answer any more."""
@@ -204,12 +204,12 @@ class FilteringDoor(PassingDoor):
         """Send the head, if that has not happened yet."""
         head, self._head = self._head, None
         if head is not None:
-            self._door.start(*head)
+            self._writer.start(*head)
 
     def _write(self, chunk: bytes) -> None:
         if chunk:
             self._open()
-            self._door.write(chunk)
+            self._writer.write(chunk)
 
     def _end_with_problem(self, filters: AnswerFilters, problem: RequestError, event: bytes) -> None:
         """End a stream with the error of a filter: with ``event``, or with a response of its own."""
@@ -220,12 +220,12 @@ class FilteringDoor(PassingDoor):
             _, lines, _ = self._head
             self._send(problem.status, _with_json(lines), msgspec.json.encode(problem.envelope()))
         else:
-            self._door.finish(event)
+            self._writer.finish(event)
 
     def _note(self, error: RequestError) -> None:
         """Let the records of requests that have joined say how the answer ended."""
-        if isinstance(self._door, SharingDoor):
-            self._door.error = error
+        if isinstance(self._writer, SharingWriter):
+            self._writer.error = error
 
     def _forget(self) -> None:
         self._held.drop()
@@ -280,8 +280,8 @@ class FilteringDoor(PassingDoor):
 
     def _send(self, status: int, lines: bytes, body: bytes) -> None:
         self._head = None
-        self._door.start(status, lines, len(body))
-        self._door.finish(body)
+        self._writer.start(status, lines, len(body))
+        self._writer.finish(body)
 
 
 def _with_json(lines: bytes) -> bytes:

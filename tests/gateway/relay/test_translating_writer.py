@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from enginehouse.protocols import Envelope, ProtocolRequest, Translation
-from enginehouse.relay.door import Door
 from enginehouse.relay.engine_memory import EngineMemory
-from enginehouse.relay.protocols.translating_door import TranslatingDoor
+from enginehouse.relay.protocols.translating_writer import TranslatingWriter
 from enginehouse.relay.protocols.turns import TranslationTurns
+from enginehouse.relay.response_writer import ResponseWriter
 from enginehouse_protocols.messages.protocol import Messages
 
 BODY = b'{"model": "m", "max_tokens": 9, "stream": true, "messages": [{"role": "user", "content": "hi"}]}'
 ODD = b'data: {"choices": [{"delta": {"content": 5}}]}\n\n'
 
 
-class Client(Door):
+class Client(ResponseWriter):
     """Keeps what it gets."""
 
     def __init__(self) -> None:
@@ -36,12 +36,12 @@ class Client(Door):
         return 0
 
 
-def opened(translation: Translation) -> tuple[TranslatingDoor, Client]:
+def opened(translation: Translation) -> tuple[TranslatingWriter, Client]:
     client = Client()
-    door = TranslatingDoor(client, Messages(), EngineMemory(), TranslationTurns())
-    door.translation = translation
-    door.start(200, b"content-type: text/event-stream\r\n", None)
-    return door, client
+    writer = TranslatingWriter(client, Messages(), EngineMemory(), TranslationTurns())
+    writer.translation = translation
+    writer.start(200, b"content-type: text/event-stream\r\n", None)
+    return writer, client
 
 
 def translated() -> Translation:
@@ -51,8 +51,8 @@ def translated() -> Translation:
 
 
 def test_an_odd_event_is_the_engines_fault(caplog: pytest.LogCaptureFixture) -> None:
-    door, client = opened(translated())
-    door.finish(ODD)
+    writer, client = opened(translated())
+    writer.finish(ODD)
     assert b"event: error" in client.written
     assert b"The engine's answer cannot be read: its content is int" in client.written
     assert not caplog.records
@@ -69,8 +69,8 @@ def test_what_the_protocol_fails_at_is_in_the_log(caplog: pytest.LogCaptureFixtu
         def error_event(self, status: int, envelope: Envelope) -> bytes:
             return b"failed"
 
-    door, client = opened(Fails())
-    door.finish(ODD)
+    writer, client = opened(Fails())
+    writer.finish(ODD)
     assert b"failed" in client.written
     assert "The protocol 'messages' failed" in caplog.text
     assert "KeyError: 'usage'" in caplog.text

@@ -1,4 +1,4 @@
-"""The client's side of a request that an engine gets in another protocol."""
+"""Writes an answer in the protocol of its client, translated from the protocol of the engine."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from enginehouse.domain.errors import PluginFailed, RequestError, UpstreamError,
 from enginehouse.fleet.verdicts import blamed_request
 from enginehouse.interfaces.protocols import Envelope, Protocol, Translation
 from enginehouse.relay.answers.held_answer import HeldAnswer
-from enginehouse.relay.answers.passing_door import PassingDoor
-from enginehouse.relay.door import Door, OpenExchange
+from enginehouse.relay.answers.passing_writer import PassingWriter
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.events.sse import end_behind, read_events
 from enginehouse.relay.events.stream_check import message_of
 from enginehouse.relay.events.stream_form import PING
 from enginehouse.relay.heads.headers import lines_without
 from enginehouse.relay.protocols.turns import TranslationTurns
+from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ _MOST_WAITING: Final = 65536
 _object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class TranslatingDoor(PassingDoor):
+class TranslatingWriter(PassingWriter):
     """Passes an engine's answer on as ``translation`` makes it: a stream as it comes, any other when it is whole.
 
     Without ``translation``, the request was refused: all that comes is an error. ``exchange`` brings the answer of a
@@ -70,8 +70,10 @@ class TranslatingDoor(PassingDoor):
         "translation",
     )
 
-    def __init__(self, door: Door, protocol: Protocol, memory: EngineMemory, turns: TranslationTurns) -> None:
-        super().__init__(door)
+    def __init__(
+        self, writer: ResponseWriter, protocol: Protocol, memory: EngineMemory, turns: TranslationTurns
+    ) -> None:
+        super().__init__(writer)
         self._status = 0
         self._lines = b""
         self._streams = False
@@ -93,7 +95,7 @@ class TranslatingDoor(PassingDoor):
         own = b"x-enginehouse-protocol: %s\r\n" % self._protocol.name.encode()
         self._lines = lines_without(lines, _REPLACED) + own
         if self._streams and self.translation is not None:
-            self._door.start(status, self._typed(self.translation.stream_type), None)
+            self._writer.start(status, self._typed(self.translation.stream_type), None)
 
     def write(self, chunk: bytes) -> None:
         if not self._streams:
@@ -114,7 +116,7 @@ class TranslatingDoor(PassingDoor):
             self._translate_last(chunk)
 
     def unread(self) -> int:
-        return self._left + self._door.unread()
+        return self._left + self._writer.unread()
 
     def settle(self, then: Callable[[RequestError | None], None]) -> None:
         if self._left:
@@ -126,7 +128,7 @@ class TranslatingDoor(PassingDoor):
 
     def abort(self) -> None:
         self.release()
-        self._door.abort()
+        self._writer.abort()
 
     def release(self) -> None:
         """The client is gone: hold nothing of the answer any more."""
@@ -204,7 +206,7 @@ class TranslatingDoor(PassingDoor):
         if self._problem is not None:
             return
         if changed := self._changed(chunk):
-            self._door.write(changed)
+            self._writer.write(changed)
         if self._problem is None:
             return
         self._forget()
@@ -219,12 +221,12 @@ class TranslatingDoor(PassingDoor):
         has_failed, last = self._problem is not None, self._changed(chunk)
         problem = self._problem
         if problem is None:
-            self._door.finish(last)
+            self._writer.finish(last)
         elif has_failed or self.exchange is None or self._ends:
-            self._door.finish(last + self._error_event(translation, problem.status, problem.envelope()))
+            self._writer.finish(last + self._error_event(translation, problem.status, problem.envelope()))
         else:  # the exchange ends the stream with the error
             if last:
-                self._door.write(last)
+                self._writer.write(last)
             self.exchange.cancel(problem)
 
     def _hold(self, chunk: bytes) -> None:
@@ -236,8 +238,8 @@ class TranslatingDoor(PassingDoor):
         """Send what becomes of a whole answer, which is empty if it was dropped."""
         status, translated = self._translated(body)
         self._held.drop()
-        self._door.start(status, self._typed(_JSON), len(translated))
-        self._door.finish(translated)
+        self._writer.start(status, self._typed(_JSON), len(translated))
+        self._writer.finish(translated)
 
     def _typed(self, content_type: bytes) -> bytes:
         return b"%scontent-type: %s\r\n" % (self._lines, content_type)

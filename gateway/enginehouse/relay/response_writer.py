@@ -12,13 +12,13 @@ from enginehouse.domain.request import Headers
 from enginehouse.interfaces.authenticators import AdmittedCaller
 
 
-class Door(ABC):
-    """The client's side of one exchange.
+class ResponseWriter(ABC):
+    """Where the answer of one exchange is written: the client's connection, or a step on the way there.
 
     The exchange calls ``start``, ``write`` any number of times, and ``finish``; or ``answer`` alone; or ``abort`` at
-    any point. ``start`` sends nothing by itself: the head leaves together with the first piece. The door calls the
-    exchange's ``client_disconnected``, ``pause`` and ``resume``. A door that watches the answer raises ``RequestError``
-    to refuse the rest of it.
+    any point. ``start`` sends nothing by itself: the head leaves together with the first piece. The client's connection
+    calls the exchange's ``client_disconnected``, ``pause`` and ``resume``. A writer that watches the answer raises
+    ``RequestError`` to refuse the rest of it.
     """
 
     __slots__ = ()
@@ -37,7 +37,7 @@ class Door(ABC):
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         """Set the response's head: ``lines`` are its headers as they stand on the wire, each ending in CRLF.
 
-        ``length``: of the body in bytes, if known. The door adds the framing.
+        ``length``: of the body in bytes, if known. The writer adds the framing.
         """
 
     @abstractmethod
@@ -69,7 +69,7 @@ class Door(ABC):
 
 
 class OpenExchange(Protocol):
-    """An exchange, as its door sees it."""
+    """An exchange, as the client's side sees it."""
 
     def begin(self, body: bytes, caller: AdmittedCaller | None = None) -> None:
         """Send the request, which is now whole, to an engine."""
@@ -83,10 +83,10 @@ class OpenExchange(Protocol):
     def withdraw(self) -> bool:
         """End the request unanswered and unreported if no engine has got it; whether that is so."""
 
-    def save(self, door: Door) -> tuple[bytes, bytes] | None:
+    def save(self, writer: ResponseWriter) -> tuple[bytes, bytes] | None:
         """End a stream unreported that another process can continue; ``None`` if it cannot.
 
-        Returns the request's body, and what ``go_on`` takes. Nothing may stand between the exchange and ``door``.
+        Returns the request's body, and what ``go_on`` takes. Nothing may stand between the exchange and ``writer``.
         """
         return None
 
@@ -111,7 +111,7 @@ class Farewell(NamedTuple):
     reason: str = ""
 
 
-class WebSocketDoor(Protocol):
+class WebSocketPeer(Protocol):
     """The client's side of a WebSocket. ``subprotocols``: those that the client offers, in its order of preference."""
 
     subprotocols: Sequence[str]

@@ -1,4 +1,4 @@
-"""The client's side of a request whose engine speaks the client's protocol, where that protocol watches the answer."""
+"""Writes an answer in the protocol of its client, and shows it to that protocol on the way."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Final
 
 from enginehouse.aio.write_batch import BatchedTransport
 from enginehouse.interfaces.protocols import Protocol
-from enginehouse.relay.answers.passing_door import PassingDoor
-from enginehouse.relay.door import Door
-from enginehouse.relay.protocols.translating_door import known
+from enginehouse.relay.answers.passing_writer import PassingWriter
+from enginehouse.relay.protocols.translating_writer import known
 from enginehouse.relay.request import Request
+from enginehouse.relay.response_writer import ResponseWriter
 
 _MOST: Final = 1 << 20
 """Bytes of the beginning of an answer."""
 
 
-class WatchingDoor(PassingDoor):
+class WatchingWriter(PassingWriter):
     """Passes an answer on, and shows its beginning to ``watch``, as of ``Native``, before the client has it.
 
     ``request``: whose answer it is.
@@ -24,8 +24,8 @@ class WatchingDoor(PassingDoor):
 
     __slots__ = ("_held", "_protocol", "_size", "_streams", "_watch", "request")
 
-    def __init__(self, door: Door, watch: Callable[[str, bytes], bool], protocol: Protocol) -> None:
-        super().__init__(door)
+    def __init__(self, writer: ResponseWriter, watch: Callable[[str, bytes], bool], protocol: Protocol) -> None:
+        super().__init__(writer)
         self._watch: Callable[[str, bytes], bool] | None = watch
         self._protocol = protocol
         self._held: list[bytes] = []
@@ -37,21 +37,21 @@ class WatchingDoor(PassingDoor):
         self._streams = b"content-type: text/event-stream" in lines.lower()
         if status >= 300:
             self._watch = None
-        self._door.start(status, lines, length)
+        self._writer.start(status, lines, length)
 
     def write(self, chunk: bytes) -> None:
         if self._watch is not None:
             self._see(self._watch, chunk, ended=False)
-        self._door.write(chunk)
+        self._writer.write(chunk)
 
     def chunks_to(self) -> BatchedTransport | None:
         """Rare events come to ``write`` nevertheless: the first ones of a response are such."""
-        return self._door.chunks_to()
+        return self._writer.chunks_to()
 
     def finish(self, chunk: bytes) -> None:
         if self._watch is not None:
             self._see(self._watch, chunk, ended=True)
-        self._door.finish(chunk)
+        self._writer.finish(chunk)
 
     def _see(self, watch: Callable[[str, bytes], bool], chunk: bytes, *, ended: bool) -> None:
         self._size += len(chunk)

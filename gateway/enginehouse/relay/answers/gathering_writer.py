@@ -1,4 +1,4 @@
-"""The client's side of a request without a stream, which is relayed as one."""
+"""Writes a stream as one answer, for a client that asked for no stream."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import msgspec
 
 from enginehouse.domain.errors import RequestError, UpstreamError, status_of
 from enginehouse.interfaces.kept_streams import Gathering
-from enginehouse.relay.answers.passing_door import PassingDoor
-from enginehouse.relay.door import Door
+from enginehouse.relay.answers.passing_writer import PassingWriter
 from enginehouse.relay.heads.headers import lines_without
+from enginehouse.relay.response_writer import ResponseWriter
 
 _OF_STREAMS = (b"content-type:", b"cache-control:", b"x-accel-buffering:")
 _JSON = b"content-type: application/json\r\n"
 
 
-class GatheringDoor(PassingDoor):
+class GatheringWriter(PassingWriter):
     """Passes a stream on as one JSON object when it has ended. Other answers pass as they come.
 
     ``whole`` makes that object; without it, everything passes as it comes. An error event becomes an error with its own
@@ -25,8 +25,8 @@ class GatheringDoor(PassingDoor):
 
     __slots__ = ("_gathers", "_lines", "_problem", "whole")
 
-    def __init__(self, door: Door) -> None:
-        super().__init__(door)
+    def __init__(self, writer: ResponseWriter) -> None:
+        super().__init__(writer)
         self._gathers = False
         self._lines = b""
         self._problem: RequestError | None = None
@@ -37,11 +37,11 @@ class GatheringDoor(PassingDoor):
             self._gathers = True
             self._lines = lines_without(lines, _OF_STREAMS) + _JSON
         else:
-            self._door.start(status, lines, length)
+            self._writer.start(status, lines, length)
 
     def write(self, chunk: bytes) -> None:
         if self.whole is None or not self._gathers:
-            self._door.write(chunk)
+            self._writer.write(chunk)
         else:
             self._add(self.whole, chunk)
 
@@ -53,15 +53,15 @@ class GatheringDoor(PassingDoor):
     def finish(self, chunk: bytes) -> None:
         answer = self.whole
         if answer is None or not self._gathers:
-            self._door.finish(chunk)
+            self._writer.finish(chunk)
             return
         problem = self._problem
         if problem is None:
             status, body = self._add(answer, chunk, last=True)
         else:
             status, body = problem.status, msgspec.json.encode(problem.envelope())
-        self._door.start(status, self._lines, len(body))
-        self._door.finish(body)
+        self._writer.start(status, self._lines, len(body))
+        self._writer.finish(body)
 
     def _add(self, answer: Gathering, chunk: bytes, *, last: bool = False) -> tuple[int, bytes]:
         """Add a piece. Returns the status and the body after the last one.

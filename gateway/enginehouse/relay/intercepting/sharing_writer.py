@@ -1,4 +1,4 @@
-"""The client's side of an answer that other requests may join."""
+"""Writes an answer to its client, and to other requests that have joined it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import msgspec
 
 from enginehouse.domain.errors import ClientLeft, GuardRefused, RequestError, UpstreamError, status_of
 from enginehouse.relay.answers.held_answer import HeldAnswer
-from enginehouse.relay.answers.passing_door import PassingDoor
-from enginehouse.relay.door import Door
+from enginehouse.relay.answers.passing_writer import PassingWriter
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.heads.headers import lines_without
+from enginehouse.relay.response_writer import ResponseWriter
 
 _MOST_KEPT: Final = 1 << 20
 """Bytes of an answer that are kept for requests that join it, and so many that wait for one slow client of several."""
@@ -38,15 +38,15 @@ class Sharer(Protocol):
         """The last client has left."""
 
 
-class SharingDoor(PassingDoor):
-    """Sends an answer to its own client, and to the doors of the requests that have joined it.
+class SharingWriter(PassingWriter):
+    """Sends an answer to its own client, and to the writers of the requests that have joined it.
 
     A slow client does not stop an answer that others read: what it has not read waits, and if that is too much, its
     connection breaks.
 
     - ``form``: the path, and whether a stream is asked for: requests that join are alike in it.
-    - ``source``: the door whose answer this one gets, if its request has joined another one. ``own_lines``: the header
-      lines of its own that it adds.
+    - ``source``: the writer whose answer this one gets, if its request has joined another one.
+    - ``own_lines``: the header lines of its own that it adds.
     - ``error``: the one with which the answer ended.
     """
 
@@ -67,16 +67,16 @@ class SharingDoor(PassingDoor):
         "source",
     )
 
-    def __init__(self, door: Door, memory: EngineMemory) -> None:
-        super().__init__(door)
+    def __init__(self, writer: ResponseWriter, memory: EngineMemory) -> None:
+        super().__init__(writer)
         self._sharer: Sharer | None = None
-        self._readers: list[SharingDoor] = []
+        self._readers: list[SharingWriter] = []
         self._head: tuple[int, bytes, int | None] | None = None
         self._log: HeldAnswer | None = HeldAnswer(memory, "answer", _MOST_KEPT)
         self._lag = HeldAnswer(memory, "answer", _MOST_KEPT)
         self._gone = self._paused = self._stopped = self._interrupted = self._over = False
         self.form: tuple[str, bool] | None = None
-        self.source: SharingDoor | None = None
+        self.source: SharingWriter | None = None
         self.own_lines = b""
         self.error: RequestError | None = None
 
@@ -122,7 +122,7 @@ class SharingDoor(PassingDoor):
             super().settle(then)
 
     def unread(self) -> int:
-        return len(self._lag.body) + self._door.unread()
+        return len(self._lag.body) + self._writer.unread()
 
     def abort(self) -> None:
         self.leave()
@@ -137,7 +137,7 @@ class SharingDoor(PassingDoor):
     def resume(self) -> None:
         self._paused = False
         if waiting := self._lag.take():
-            self._door.write(waiting)
+            self._writer.write(waiting)
         self._pace()
 
     def client_left(self) -> bool:
@@ -162,7 +162,7 @@ class SharingDoor(PassingDoor):
         """Whether the whole answer can be sent to others."""
         return not self._over and (self._head is None or self._log is not None)
 
-    def join(self, reader: SharingDoor) -> None:
+    def join(self, reader: SharingWriter) -> None:
         """Send the answer, which ``is_open``, to ``reader`` too, from its beginning."""
         log = self._log
         reader._drop_log()
@@ -174,12 +174,12 @@ class SharingDoor(PassingDoor):
                 reader._send(bytes(log.body))
         self._pace()
 
-    def root(self) -> SharingDoor:
-        """The door whose answer this one gets in the end: its own, or that of the request that it has joined."""
-        door = self
-        while door.source is not None:
-            door = door.source
-        return door
+    def root(self) -> SharingWriter:
+        """The writer whose answer this one gets in the end: its own, or that of the request that it has joined."""
+        writer = self
+        while writer.source is not None:
+            writer = writer.source
+        return writer
 
     def leave(self) -> None:
         """Get no more of the answer of another request."""
@@ -200,7 +200,7 @@ class SharingDoor(PassingDoor):
             return
         self._head = head = (status, lines, length)
         if not self._gone:
-            self._door.start(status, lines, length)
+            self._writer.start(status, lines, length)
         for each in list(self._readers):
             each._begin(*each._own(head))
 
@@ -218,7 +218,7 @@ class SharingDoor(PassingDoor):
             if self._lag.add(chunk):
                 self._give_up_client()
         else:
-            self._door.write(chunk)
+            self._writer.write(chunk)
         for each in list(self._readers):
             each._send(chunk)
 
@@ -228,7 +228,7 @@ class SharingDoor(PassingDoor):
             chunk = _ERROR + chunk + b"\n\n"
         waiting = self._lag.take()
         if not self._gone:
-            self._door.finish(waiting + chunk)
+            self._writer.finish(waiting + chunk)
         readers, self._readers = self._readers, []
         if readers and self.error is None:
             self.error = _error_in(self.status, chunk)
@@ -240,14 +240,14 @@ class SharingDoor(PassingDoor):
     def _abort(self, *, joined: bool) -> None:
         self._lag.drop()
         if not self._gone:
-            self._door.abort()
+            self._writer.abort()
         self._lose_readers()
         self._close(joined=joined)
 
     def _give_up_client(self) -> None:
         """Break the connection of a client that is too slow."""
         self._gone = True
-        self._door.abort()
+        self._writer.abort()
         if self.source is not None and not self._readers:
             self.error = ClientLeft("The client read too slowly")
             self.leave()
