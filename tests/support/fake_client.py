@@ -154,9 +154,8 @@ class FakeClient:
 
     async def settle(self) -> None:
         """Wait until everything received so far is answered."""
-        before = -1
-        while before < len(self.transport.written):
-            before = len(self.transport.written)
+        before: tuple[int, int] | None = None
+        while before != (before := (len(self.transport.written), len(self.engine.requests))):
             self.engine.answer()
             for _ in range(6):
                 await asyncio.sleep(0)
