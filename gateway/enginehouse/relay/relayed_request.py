@@ -240,7 +240,7 @@ class RelayedRequest(Request):
             return body if self._accept(attempt, head, rest) else None
         if complete and head.status >= 400 and not is_first and self._dispatch.goes_elsewhere(body):
             return None
-        if (misfit := judge.misfit(attempt, reply, head)) is not None:
+        if (misfit := judge.misfit(attempt, reply, head, body if complete else None)) is not None:
             attempt.cancel()
             self._lost(misfit)
             return None

@@ -201,3 +201,16 @@ async def test_what_no_client_understands_is_asked_elsewhere(
     reply = await gateway.ask(gateway.post(stream=streamed))
     assert (reply.status, reply.whole, len(bad.calls), len(good.calls)) == (200, True, 1, 1)
     assert health(gateway) == {"a": Health.UNHEALTHY, "b": Health.HEALTHY}
+
+
+@pytest.mark.parametrize(("code", "status"), [(501, 501), (400, 400)])
+async def test_an_error_in_place_of_a_stream_blames_the_request_if_it_says_so(
+    house: OpenGateway, engine: StartEngine, code: int, status: int
+) -> None:
+    only = await engine()
+    gateway = await house(only, checks={"failures": 1})
+    only.says(b'{"error": {"message": "cannot do that", "code": %d}}' % code)
+    reply = await gateway.ask(gateway.post(stream=True))
+    assert reply.status == status
+    assert "cannot do that" in reply.error["message"]
+    assert health(gateway) == {"a": Health.HEALTHY}

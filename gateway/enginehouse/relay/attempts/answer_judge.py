@@ -19,6 +19,7 @@ from enginehouse.relay.heads.behalf import ATTEMPTS
 from enginehouse.relay.jobs.job import Job, Suspects
 from enginehouse.relay.retrying.retries import Outcome
 from enginehouse.relay.retrying.retry_after import SAID_WITH
+from enginehouse.telemetry.counted_answers import Counted
 
 
 class FirstRefusal(NamedTuple):
@@ -76,14 +77,20 @@ class AnswerJudge:
             return True
         return self._dispatch.retry(Outcome.ANSWERED)
 
-    def misfit(self, attempt: Attempt, reply: Reply, head: AnswerHead) -> RequestError | None:
-        """The error for an answer of a kind that the client does not understand; ``None`` if it does."""
+    def misfit(self, attempt: Attempt, reply: Reply, head: AnswerHead, body: bytes | None) -> RequestError | None:
+        """The error for an answer of a kind that the client does not understand; ``None`` if it does.
+
+        ``body``: of the answer, if it is whole. JSON in place of a stream may say what is wrong.
+        """
         job = self._job
         streams = job.requirements is not None and job.requirements.stream
         fits = head.status == 200 and (head.stream == streams or job.gathers)
         if fits or job.raw or reply.status or not reply.form.is_checked:
             return None
-        return why_misfit(head, attempt.upstream.name, streams=streams)
+        misfit = why_misfit(head, attempt.upstream.name, streams=streams)
+        if misfit is None or body is None or not head.json or head.status >= 300:
+            return misfit
+        return self._read(attempt, reply, body)[0] or misfit
 
     def must_be_json(self, reply: Reply, head: AnswerHead) -> bool:
         """Whether the answer is JSON or bad: it says so, or it answers a chat or the like and is not a stream."""
@@ -93,12 +100,17 @@ class AnswerJudge:
 
     def read(self, attempt: Attempt, reply: Reply, body: bytes) -> RequestError | None:
         """Have ``reply`` know what the engine counted, in an answer that must be JSON; the error if it is not."""
+        problem, counted = self._read(attempt, reply, body)
+        if problem is None:
+            reply.counted = counted
+        return problem
+
+    def _read(self, attempt: Attempt, reply: Reply, body: bytes) -> tuple[RequestError | None, Counted | None]:
         chosen = attempt.route.chosen
         problem, counted = read_answer(body, chosen.backend, may_be_error=reply.form.is_checked)
         if problem is not None:
-            return context_error(problem.details.get("error"), chosen, self._job.requirements) or problem
-        reply.counted = counted
-        return None
+            problem = context_error(problem.details.get("error"), chosen, self._job.requirements) or problem
+        return problem, counted
 
     def release(self) -> None:
         """The request has ended: hold nothing any more."""
