@@ -37,7 +37,7 @@ ALLOWED = {
     "gateway/enginehouse/config/load_config.py": "at the start, and in a thread at a reload",
     "gateway/enginehouse/config/secrets.py": "as load_config",
     "gateway/enginehouse/config/server.py": BEFORE,
-    "gateway/enginehouse/engines/cache_folders.py": THREAD,
+    "gateway/enginehouse/engines/engine_cache.py": THREAD,
     "gateway/enginehouse/engines/pulled_models.py": "in a thread, but for the note of a launched model",
     "gateway/enginehouse/engines/state_file.py": "small files of the state folder, written before an engine starts",
     "gateway/enginehouse/plugin_manager/installed.py": BEFORE,

@@ -12,8 +12,8 @@ from enginehouse import Launcher, ReplicaState, RequestError
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import ShuttingDown
 from enginehouse.drivers import EngineClient
-from enginehouse.engines.cache_folders import CacheFolders
 from enginehouse.engines.engine import Engine, EngineListener
+from enginehouse.engines.engine_cache import CacheFolders
 from enginehouse.engines.gpus import GpuReader
 from enginehouse.engines.host import Host
 from enginehouse.engines.host_context import HostContext

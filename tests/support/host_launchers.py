@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from enginehouse import Launcher
-from enginehouse.engines.cache_folders import CacheFolders
+from enginehouse.engines.engine_cache import CacheFolders
 from enginehouse.engines.gpus import Gpus
 from enginehouse.engines.launches import Launches, Ports
 from enginehouse.engines.ownership import EngineOwnership

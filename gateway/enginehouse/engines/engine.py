@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 from enginehouse.domain.errors import EnginehouseError, LoadCancelled, NotEnoughMemory
 from enginehouse.domain.replica import ASSUMED_LOAD_S, AT_REST, ReplicaState
 from enginehouse.engines.back_off import BackOff
+from enginehouse.engines.engine_cache import EngineCache
 from enginehouse.engines.launch_line import ModelLaunch
 from enginehouse.engines.launches import Launches
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.start import EngineRun, Start
 from enginehouse.engines.start_errors import StartErrors, how_it_ended
-from enginehouse.interfaces.cache_keepers import CacheKeeper, LaunchedBackend
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launchers import EngineProcess
 from enginehouse.interfaces.places import Place
@@ -54,7 +54,7 @@ class Engine:
     ``retired`` engine is shown as stopping until it has stopped. ``problem`` describes the current problem for people,
     empty if there is none. ``elsewhere``: a server that runs already loads the model. ``is_lost``: the last engine was
     lost with its place. ``log`` outlives the process: a restarted one continues it. ``gpus``: the
-    ``CUDA_VISIBLE_DEVICES`` of the next launch, empty for none. ``caches``: the folder for its prefix cache.
+    ``CUDA_VISIBLE_DEVICES`` of the next launch, empty for none. ``cache``: what is kept of its prefix cache.
     ``version`` grows when engines launched so far do not fit the settings any more. ``wake_s``: how long its last start
     took. ``before``: what must end before it may start, such as its adoption. ``removal``: its end, once its replica is
     no longer configured.
@@ -81,8 +81,7 @@ class Engine:
         self.wake_s, self._began = ASSUMED_LOAD_S, 0.0
         self.before: asyncio.Task[None] | None = None
         self.removal: asyncio.Task[None] | None = None
-        self.caches = launches.caches.folder_of(self.name)
-        self._keeper: CacheKeeper | None = None
+        self.cache = EngineCache(launches.caches, managed)
         self.errors = StartErrors(managed.model_name, self.log)
         self.listener = listener
         self.back_off = BackOff()
@@ -109,7 +108,7 @@ class Engine:
             managed.driver.launch,
             managed.rules,
             backend=self.name,
-            cache_folder=str(self.caches) if keeps else "",
+            cache_folder=str(self.cache.folder) if keeps else "",
         )
 
     def begin_anew(self) -> None:
@@ -137,14 +136,6 @@ class Engine:
     def is_asleep(self) -> bool:
         """Whether the engine sleeps."""
         return self.state is ReplicaState.SLEEPING
-
-    @property
-    def keeper(self) -> CacheKeeper | None:
-        """What keeps its prefix cache while it does not run."""
-        if self._keeper is None and not self.elsewhere:
-            backend = LaunchedBackend(self.name, self.managed.model_name, self.caches)
-            self._keeper = self.launches.caches.make_keeper(backend)
-        return self._keeper
 
     # --- orders
 

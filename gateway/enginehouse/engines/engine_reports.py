@@ -53,8 +53,8 @@ class EngineReports(EngineListener):
         if engine.removal is None:
             if managed.server is None:
                 self._find(engine)
-            keeper = engine.keeper if state is not ReplicaState.READY else None
-            self.show(engine, engine.problem, 0 if keeper is None else keeper.estimated)
+            kept = 0 if state is ReplicaState.READY or engine.elsewhere else engine.cache.estimated
+            self.show(engine, engine.problem, kept)
             if managed.server is None and state is ReplicaState.READY:
                 self.context.fleet.succeeded(managed.backend)
             if state is ReplicaState.FAILED and engine.is_lost:

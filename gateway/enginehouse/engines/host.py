@@ -12,8 +12,8 @@ from enginehouse.domain.errors import ConfigError, LoadFailed, ModelNotFound, Re
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.engines import orders
 from enginehouse.engines.adoption import begin_adoption, take_over
-from enginehouse.engines.cache_folders import CacheFolders
 from enginehouse.engines.engine import Engine
+from enginehouse.engines.engine_cache import CacheFolders
 from enginehouse.engines.engine_reports import EngineReports
 from enginehouse.engines.gpus import host_gpus
 from enginehouse.engines.host_context import HostContext

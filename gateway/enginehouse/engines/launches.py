@@ -15,8 +15,8 @@ from enginehouse.aio.timeouts import run_within
 from enginehouse.config.schema import HostSettings
 from enginehouse.config.units import parse_ports
 from enginehouse.domain.errors import EnginehouseError, LoadFailed
-from enginehouse.engines.cache_folders import CacheFolders
 from enginehouse.engines.downloads import Downloads
+from enginehouse.engines.engine_cache import CacheFolders
 from enginehouse.engines.gpus import CUDA_VISIBLE_DEVICES, Gpus
 from enginehouse.engines.guards import unguarded_launcher
 from enginehouse.engines.launch_line import fingerprint, is_own_port

@@ -15,8 +15,8 @@ from enginehouse.domain.errors import InvalidRequest, ModelNotFound, ReplicaLost
 from enginehouse.domain.gpu import GpuStatus
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.domain.ticket import Ticket
-from enginehouse.engines.cache_folders import CacheFolders, MakeKeeper
 from enginehouse.engines.engine import Engine
+from enginehouse.engines.engine_cache import CacheFolders, MakeKeeper
 from enginehouse.engines.host import Host
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_rules import HostChange, HostMemory, host_memory

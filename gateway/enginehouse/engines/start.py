@@ -6,22 +6,19 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
-from enginehouse.aio.slow_work import run_slowly
 from enginehouse.aio.timeouts import run_within
 from enginehouse.domain.errors import PluginFailed
 from enginehouse.domain.replica import ReplicaState
-from enginehouse.engines.cache_folders import make_folder
+from enginehouse.engines.engine_cache import EngineCache
 from enginehouse.engines.launch_line import ModelLaunch
 from enginehouse.engines.launches import Launches
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.probing.health_check import HealthCheck
 from enginehouse.engines.start_errors import StartErrors
 from enginehouse.engines.start_limits import StartLimits, longest_silence
-from enginehouse.interfaces.cache_keepers import CacheKeeper
-from enginehouse.interfaces.drivers import EngineClient, KeepsCache
+from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launch_spec import LaunchSpec
 from enginehouse.interfaces.launchers import EngineProcess, LaunchLine
 from enginehouse.interfaces.places import EngineNeeds, Place
@@ -32,8 +29,6 @@ _log = logging.getLogger(__name__)
 NOWHERE = Place(port=0)
 _QUESTION_S = 5.0
 """The time limit of a question that a ready engine need not answer."""
-_RESTORE_S, _GRACE_S = 30.0, 10.0
-"""The time limit of the restoring of a cache, and what its keeper may take more to read and write its own files."""
 
 
 class EngineParts(Protocol):
@@ -46,13 +41,9 @@ class EngineParts(Protocol):
     gpus: str
     log: LogRing
     errors: StartErrors
-    caches: Path
+    cache: EngineCache
     launches: Launches
     connect: Callable[[str], EngineClient]
-
-    @property
-    def keeper(self) -> CacheKeeper | None:
-        """What keeps its prefix cache."""
 
 
 class EngineRun:
@@ -94,24 +85,9 @@ class EngineRun:
 
     async def save_cache(self) -> None:
         """Save its prefix cache, before it stops or sleeps."""
-        wait, most = self._engine.managed.model.keep_cache_wait, self._engine.managed.model.keep_cache
         if self.is_warm:
-            await self._keep(wait, lambda keeper, driver: keeper.save(driver, self.client, wait, most))
+            await self._engine.cache.save(self._engine.managed, self.client)
         self.is_warm = False
-
-    async def restore_cache(self) -> None:
-        """Give it the prefix cache that was saved."""
-        await self._keep(_RESTORE_S, lambda keeper, driver: keeper.restore(driver, self.client))
-
-    async def _keep(self, wait: float, ask: Callable[[CacheKeeper, KeepsCache], Coroutine[Any, Any, None]]) -> None:
-        """Ask what keeps its cache, if something does. A failure is logged."""
-        keeper, driver = self._engine.keeper, self._engine.managed.driver.cache
-        if keeper is None or driver is None or not self._engine.managed.model.keep_cache:
-            return
-        try:
-            await run_within(wait + _GRACE_S, ask(keeper, driver))
-        except Exception as error:
-            _log.warning("The cache of %s is not kept: %s", self._engine.name, error or type(error).__name__)
 
     async def end(self, timeout: float) -> None:
         """End it: at once if ``timeout`` is 0, else within so many seconds after its cache was saved."""
@@ -192,7 +168,7 @@ class Start:
         self.limits = limits = StartLimits(model, engine.log)
         run = await limits.run(self._launched(place))
         await self.until_ready(run)
-        await run.restore_cache()
+        await engine.cache.restore(engine.managed, run.client)
         return run
 
     async def until_ready(self, run: EngineRun) -> None:
@@ -271,18 +247,13 @@ class Start:
     async def _prepare_cache(self, line: LaunchLine) -> None:
         """Have a folder for the cache of an engine that is launched with ``line``, if it is to be kept."""
         engine = self._engine
-        if str(engine.caches) not in " ".join(line.command):
+        if str(engine.cache.folder) not in " ".join(line.command):
             return
         try:
-            await run_slowly(make_folder, engine.caches, empty=engine.keeper is None)
+            await engine.cache.prepare(engine.line.fingerprint, line.command, engine.line.files)
         except OSError as error:
             why = f"the folder for its cache cannot be made: {error} (keep_cache = 0 does without it)"
             raise engine.errors.did_not_start(why, self.first_line) from None
-        try:
-            if (keeper := engine.keeper) is not None:
-                await keeper.prepare(engine.line.fingerprint, line.command, engine.line.files)
-        except Exception as error:
-            _log.warning("The cache of %s will not be kept: %s", engine.name, error or type(error).__name__)
 
     async def _until_healthy(self, run: EngineRun) -> None:
         """Wait until the engine is healthy. Raises ``LoadFailed`` if it exits first."""
