@@ -14,7 +14,6 @@ from enginehouse.drivers import SupportsContinuation
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered, Registry
 from enginehouse_continuation.continuer import StreamContinuer
-from enginehouse_continuation.gathered_answer import GatheredAnswer
 from tests.gateway.relay.continuation.test_broken_engines import CHAT, VLLM, ask, body, continued, unbroken
 from tests.gateway.relay.continuation.test_moves import WHOLE, Streaming
 from tests.support.model_engine import Break, StartModelEngine
@@ -26,7 +25,7 @@ T = TypeVar("T")
 KEPT: list[object] = []
 """What ``Odd.keep`` returns; an exception is raised."""
 FAILING: list[str] = []
-"""The methods that fail of each stream that ``Odd`` keeps, and of each answer that it gathers."""
+"""The methods that fail of each stream that ``Odd`` keeps."""
 
 
 def fail(*_: object) -> NoReturn:
@@ -51,9 +50,6 @@ class Odd(StreamContinuer):
         wrong: Any = KEPT[0]
         kept: tuple[KeptStream | None, bytes] = wrong
         return kept
-
-    def gathered(self, path: str, body: bytes, share: NewShare) -> GatheredAnswer | None:
-        return failing(super().gathered(path, body, share))
 
     def rest(self, kept: KeptStream, rule: str) -> Rest:
         raise ZeroDivisionError
@@ -139,22 +135,4 @@ async def test_a_stream_that_it_cannot_follow_fails_alone(
     FAILING.append(fails)
     reply = await gateway.ask(gateway.post(body(), path=CHAT))
     assert (reply.status, b"[DONE]" in reply.body, b'"code":"plugin_failed"' in reply.body) == (200, False, True)
-    await gateway.quiet()
-
-
-@pytest.mark.parametrize("fails", ["as_stream", "body"])
-async def test_an_answer_that_it_cannot_gather_fails_alone(
-    house: OpenGateway, model_engine: StartModelEngine, fails: str
-) -> None:
-    gateway = await house(await model_engine(), await model_engine(), backend=VLLM, routing={"gather": True})
-    FAILING.append(fails)
-    reply = await gateway.ask(gateway.post(body(stream=False), path=CHAT))
-    assert (reply.status, b'"code":"plugin_failed"' in reply.body) == (500, True)
-    await gateway.quiet()
-
-
-async def test_an_answer_that_it_cannot_drop_is_delivered(house: OpenGateway, model_engine: StartModelEngine) -> None:
-    gateway = await house(await model_engine(), await model_engine(), backend=VLLM, routing={"gather": True})
-    FAILING.append("release")
-    assert (await gateway.ask(gateway.post(body(stream=False), path=CHAT))).status == 200
     await gateway.quiet()
