@@ -88,7 +88,7 @@ class ModelLaunch:
 
     def look_again(self) -> None:
         """Make lines by the files of now."""
-        for found in ("_spec", "fingerprint"):
+        for found in ("_spec", "nowhere", "fingerprint"):
             self.__dict__.pop(found, None)
 
     def spec(self, place: Place, rank: int = 0) -> LaunchSpec:
@@ -128,9 +128,14 @@ class ModelLaunch:
         )
 
     @cached_property
+    def nowhere(self) -> LaunchLine:
+        """The launch line on no port."""
+        return self.line(Place(port=0))
+
+    @cached_property
     def fingerprint(self) -> str:
         """The fingerprint of the launch line on no port."""
-        return fingerprint(self.line(Place(port=0)))
+        return fingerprint(self.nowhere)
 
     @property
     def files(self) -> Sequence[str]:

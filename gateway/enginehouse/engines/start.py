@@ -146,7 +146,7 @@ class Start:
         model, driver = engine.managed.model, engine.managed.driver.launch
         if not launches.places:
             files = () if model.source else engine.line.files
-            if why := await launches.why_not(engine.line.line(NOWHERE), files):
+            if why := await launches.why_not(engine.line.nowhere, files):
                 how = driver.how_to_install if not model.command else ""
                 raise engine.errors.did_not_start(f"{why} ({how})" if how else why, self.first_line)
             return
