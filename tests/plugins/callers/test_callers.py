@@ -13,7 +13,7 @@ import enginehouse_callers
 from enginehouse import Requirements
 from enginehouse.aio.clock import Clock
 from enginehouse.app.callers import Callers
-from enginehouse.callers import AuditEntry
+from enginehouse.callers import AuditEntry, UsageRow
 from enginehouse.config.auth import LimitAmounts
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.domain.errors import BudgetExhausted, ConfigError
@@ -210,3 +210,27 @@ async def test_the_log_says_that_nobody_may_operate_the_gateway(
     Running(tmp_path, NOON, auth={})
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert "keys.required" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ([], False),
+        ([{"admin": False}], False),
+        ([{"admin": True, "expires": "2024-10-03"}], False),
+        ([{"admin": False}, {"admin": True, "expires": "2024-10-06"}], True),
+    ],
+)
+def test_operators_are_those_whose_keys_are_valid(
+    tmp_path: Path, keys: list[dict[str, object]], expected: bool
+) -> None:
+    named = [{"name": str(number), "key": f"secret-{number}", **each} for number, each in enumerate(keys)]
+    running = Running(tmp_path, NOON, auth={"keys": named})
+    assert running.counting.has_operators() is expected
+    assert running.callers.authentication.has_operators is (expected or not keys)
+
+
+async def test_what_another_process_has_taken_is_known_by_its_key(tmp_path: Path) -> None:
+    running = Running(tmp_path, NOON, auth={"keys": [{"name": "a", "key": "a"}]})
+    running.counting.keeper.meter.receive([UsageRow(int(NOON), "a", "m", cost=2.0)])
+    assert running.counting.keeper.meter.last_used == {"a": NOON}
