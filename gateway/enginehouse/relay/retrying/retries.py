@@ -159,7 +159,7 @@ def _adds_work(attempt: FailedAttempt, state: RetryState) -> bool:
     return attempt.sent and not ended
 
 
-_ENDED: Final[tuple[Outcome, ...]] = (Outcome.BROKEN, Outcome.EXITED, Outcome.INVALID, Outcome.PROMPT_LOST)
+_ENDED: Final = (Outcome.BROKEN, Outcome.EXITED, Outcome.INVALID, Outcome.PROMPT_LOST)
 
 
 def _options(attempt: FailedAttempt, state: RetryState, max_retries: int) -> Iterator[RetryState]:
