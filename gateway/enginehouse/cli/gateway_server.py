@@ -75,6 +75,7 @@ class GatewayServer(AcceptingServer):
         try:
             if self._predecessor is None:
                 self._gateway.build_hosts()
+                self._gateway.every_second.sample()  # pages see what happens from the start on
                 await self._gateway.start()
             else:
                 await self._take_over(self._predecessor)

@@ -31,7 +31,7 @@ def guarded(routes: Sequence[BaseRoute], *, every_second: Callable[[Any], None] 
     If keys are set, a request needs an admin key. Otherwise the gateway refuses unknown names in ``Host`` and web pages
     of other origins. Other routes of plugins are open to everyone, even if keys are set.
 
-    ``every_second`` is called with the gateway's ``PageFacts`` at the beginning of each second: what the pages show of
-    the past can be sampled there.
+    ``every_second`` is called with the gateway's ``PageFacts`` before the gateway starts, and at the beginning of each
+    second: what the pages show of the past can be sampled there.
     """
     return [GuardedRoutes(routes, every_second)]
