@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from enginehouse import InvalidRequest
 from enginehouse.errors import ModelNotFound
 from enginehouse_protocols.fields import read
 
@@ -40,6 +41,8 @@ def _ps(body: bytes, cards: Cards) -> Any:
 def _show(body: bytes, cards: Cards) -> Any:
     named = read(body, ShownModel)
     wanted = named.model or named.name
+    if not wanted:
+        raise InvalidRequest("model is required", param="model")
     card = next((card for card in cards if wanted in (card["id"], f"{card['id']}:latest")), None)
     if card is None:
         raise ModelNotFound(wanted)

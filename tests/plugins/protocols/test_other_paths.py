@@ -74,6 +74,8 @@ def test_ollama_shows_what_a_model_can() -> None:
     unknown = {**CARD, "capabilities": {}}
     shown = json.loads(Ollama().page("POST", "/api/show", b'{"model": "org/m"}', [unknown]))
     assert shown["capabilities"] == ["completion", "tools"]
+    with pytest.raises(InvalidRequest, match="model is required"):
+        Ollama().page("POST", "/api/show", b"{}", [CARD])
 
 
 @pytest.mark.parametrize(
