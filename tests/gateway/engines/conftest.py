@@ -64,3 +64,9 @@ async def llama_server(
     await supervisor.stop()
     state_file.close()
     assert states == [ReplicaState.STARTING, ReplicaState.READY, ReplicaState.STOPPING, ReplicaState.STOPPED]
+
+
+@pytest.fixture
+def all_ports_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else runs on this machine: engines of other tests may have any of them."""
+    monkeypatch.setattr("enginehouse.engines.launches._is_free", lambda _: True)

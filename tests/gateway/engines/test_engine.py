@@ -291,6 +291,7 @@ def test_the_engine_goes_even_when_its_start_is_cancelled_twice(in_virtual_time:
     in_virtual_time(scenario())
 
 
+@pytest.mark.usefixtures("all_ports_are_free")
 def test_a_port_is_free_again_when_its_engine_has_stopped(in_virtual_time: Run, stage: Stage) -> None:
     stage.ports.limit_to(25_000, 25_001)
 

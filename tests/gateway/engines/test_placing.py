@@ -363,6 +363,7 @@ def test_options_that_the_launcher_does_not_take_are_refused(
         check_placement(config(model, host), "m", "far", Cluster())
 
 
+@pytest.mark.usefixtures("all_ports_are_free")
 def test_hosts_share_the_ports_of_this_machine() -> None:
     ports = Ports(25_000, 25_001)
     near, far = ports.within(25_000, 25_000), ports.within(25_000, 25_001)

@@ -21,15 +21,17 @@ def _three_free_ports() -> Ports:
     pytest.skip("no three neighbouring ports are free")
 
 
+@pytest.mark.usefixtures("all_ports_are_free")
 def test_a_port_is_not_handed_out_twice() -> None:
-    ports = _three_free_ports()
+    ports = Ports(23_000, 23_002)
     assert len({ports.take(), ports.take(), ports.take()}) == 3
     with pytest.raises(LoadFailed, match="No free port between"):
         ports.take()
 
 
+@pytest.mark.usefixtures("all_ports_are_free")
 def test_a_port_given_back_is_handed_out_again_but_not_next() -> None:
-    ports = _three_free_ports()
+    ports = Ports(23_000, 23_002)
     first, second = ports.take(), ports.take()
     ports.give_back(first)
     third = ports.take()
