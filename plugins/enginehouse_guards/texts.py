@@ -14,7 +14,7 @@ class GuardedText:
         self._held = ""
 
     def passed(self, text: str, *, last: bool) -> str | Refuse:
-        """What goes on when ``text`` has come. After the ``last`` text, nothing is held."""
+        """What the client gets of ``text`` and of what was held before. The ``last`` text leaves nothing held."""
         whole = self._held + text
         if not whole:
             return ""

@@ -1,4 +1,4 @@
-"""Engines that hang are given up: frozen ones, and those that pass their health check and serve nobody.
+"""Gives up engines that hang: frozen ones, and those that pass their health check and serve no request.
 
 ::
 

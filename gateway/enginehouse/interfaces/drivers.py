@@ -261,7 +261,7 @@ class KeepsCache(ABC):
         """
 
     def aside(self, body: bytes, slots: int) -> bytes:
-        """Change the ``body`` of a request for which nobody waits: the engine is to keep its cache for others.
+        """Change the ``body`` of a request without a waiting client, so that the engine keeps its cache for others.
 
         ``slots``: how many requests the engine works on at once; 0 if that is unknown. By default, ``body`` stays.
         """

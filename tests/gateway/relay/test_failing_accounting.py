@@ -15,11 +15,10 @@ from enginehouse.callers import (
     CountedGateway,
     EndedFacts,
 )
-from enginehouse.config.schema import PluginSettings
 from enginehouse.interfaces.authenticators import Reserved
-from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.plugin_manager.registry import Registered, Registry
+from enginehouse.plugin_manager.registry import Registry
 from enginehouse.requests import Tokens
+from tests.support.registries import registry_with
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway
 
@@ -65,10 +64,7 @@ def fail_at(step: str) -> None:
 
 @pytest.fixture(scope="module")
 def registry() -> Registry:
-    registry = load_plugins(PluginSettings(disabled=["callers"])).registry
-    origin = {"entry_point": "acme", "module": "acme", "distribution": "acme", "version": "1"}
-    registry.add([Registered(kind="authenticator", type="counts", factory=Counts, **origin)])
-    return registry
+    return registry_with("authenticator", "counts", Counts, instead_of="callers")
 
 
 @pytest.mark.parametrize(

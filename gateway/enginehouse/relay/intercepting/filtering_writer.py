@@ -228,7 +228,6 @@ class FilteringWriter(PassingWriter):
             self._writer.error = error
 
     def _forget(self) -> None:
-        self._held.drop()
         self._listening.pop(self, None)
         if self._filters is not None:
             self._filters.release()

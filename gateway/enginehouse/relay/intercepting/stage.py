@@ -81,14 +81,14 @@ class Stage:
         return self._released() if said is None or said is _FAILED else self._in_place_of_held(said, ())
 
     def whole(self, body: bytes) -> bytes | Awaitable[bytes]:
-        """The body that goes on; an awaitable one where the filter takes its time."""
+        """What the filter makes of a whole answer, at once or as an awaitable."""
         said = self._say("whole", self._filter.whole, body) if "whole" in self._has else None
         if isinstance(said, Awaitable):
             return self.terms.ask(lambda: said, lambda said: self._whole(said, body))
         return self._whole(said, body)
 
     def _whole(self, said: object, body: bytes) -> bytes:
-        """The body that goes on when the filter has ``said`` this about it."""
+        """The answer after what the filter has ``said`` about it."""
         if isinstance(said, (bytes, dict)):
             try:
                 return self.terms.encoded(said)

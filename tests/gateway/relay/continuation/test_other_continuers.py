@@ -8,15 +8,14 @@ import msgspec
 import pytest
 
 from enginehouse import Continuer
-from enginehouse.config.schema import PluginSettings
 from enginehouse.continuers import KeptStream, NewShare, Rest
 from enginehouse.drivers import SupportsContinuation
-from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.plugin_manager.registry import Registered, Registry
+from enginehouse.plugin_manager.registry import Registry
 from enginehouse_continuation.continuer import StreamContinuer
 from tests.gateway.relay.continuation.test_broken_engines import CHAT, VLLM, ask, body, continued, unbroken
 from tests.gateway.relay.continuation.test_moves import WHOLE, Streaming
 from tests.support.model_engine import Break, StartModelEngine
+from tests.support.registries import registry_with
 from tests.support.scripted_engine import Cut
 from tests.support.seen_stream import read_stream
 from tests.support.served_gateway import OpenGateway
@@ -57,10 +56,7 @@ class Odd(StreamContinuer):
 
 @pytest.fixture(scope="session")
 def registry() -> Registry:
-    found = load_plugins(PluginSettings(disabled=["continuation"])).registry
-    origin = {"entry_point": "acme", "module": "acme", "distribution": "acme", "version": "1"}
-    found.add([Registered(kind="continuer", type="odd", factory=Odd, **origin)])
-    return found
+    return registry_with("continuer", "odd", Odd, instead_of="continuation")
 
 
 @pytest.fixture(autouse=True)

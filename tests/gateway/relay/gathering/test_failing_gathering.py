@@ -6,12 +6,11 @@ from typing import ClassVar
 
 import pytest
 
-from enginehouse.config.schema import PluginSettings
 from enginehouse.continuers import Gathering, NewShare
-from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.plugin_manager.registry import Registered, Registry
+from enginehouse.plugin_manager.registry import Registry
 from enginehouse_continuation.continuer import StreamContinuer
 from tests.support.model_engine import StartModelEngine
+from tests.support.registries import registry_with
 from tests.support.served_gateway import OpenGateway
 
 
@@ -47,10 +46,7 @@ class OwnContinuer(StreamContinuer):
 
 @pytest.fixture(scope="module")
 def registry() -> Registry:
-    registry = load_plugins(PluginSettings(disabled=["continuation"])).registry
-    origin = {"entry_point": "acme", "module": "acme", "distribution": "acme", "version": "1"}
-    registry.add([Registered(kind="continuer", type="own", factory=OwnContinuer, **origin)])
-    return registry
+    return registry_with("continuer", "own", OwnContinuer, instead_of="continuation")
 
 
 @pytest.mark.parametrize("step", ["", "as_stream", "add", "read", "body", "release"])
