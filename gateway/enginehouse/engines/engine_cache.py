@@ -18,7 +18,7 @@ from enginehouse.interfaces.drivers import EngineClient, KeepsCache
 _log = logging.getLogger(__name__)
 _RESTORE_S: Final = 30.0
 _GRACE_S: Final = 10.0
-"""What a keeper may take longer, to read and write files of its own."""
+"""What a keeper may take to read and write files of its own: a launch waits for that."""
 
 MakeKeeper = Callable[[LaunchedBackend], "CacheKeeper | None"]
 """Makes what keeps the caches of a backend; ``None`` if that fails, which is logged."""
@@ -68,7 +68,7 @@ class EngineCache:
         keeper = self._keeper
         await run_slowly(_make_folder, self.folder, empty=keeper is None)
         if keeper is not None:
-            await self._logged(None, keeper.prepare(launch, command, files))
+            await self._logged(_GRACE_S, keeper.prepare(launch, command, files))
 
     async def save(self, managed: ManagedReplica, engine: EngineClient) -> None:
         """Save the cache of an engine that stops after this."""
@@ -91,7 +91,7 @@ class EngineCache:
         if (keeper := self._keeper) is not None:
             await self._logged(wait + _GRACE_S, ask(keeper, driver))
 
-    async def _logged(self, within: float | None, work: Coroutine[Any, Any, None]) -> None:
+    async def _logged(self, within: float, work: Coroutine[Any, Any, None]) -> None:
         try:
             await run_within(within, work)
         except Exception as error:
