@@ -16,11 +16,9 @@ from enginehouse.engines.engine import Engine, EngineListener
 from enginehouse.engines.engine_cache import CacheFolders
 from enginehouse.engines.gpus import GpuReader
 from enginehouse.engines.host import Host
-from enginehouse.engines.host_context import HostContext
+from enginehouse.engines.host_context import HostContext, ManagedReplica
 from enginehouse.engines.launches import Ports
-from enginehouse.engines.managed_replica import ManagedReplica
-from enginehouse.engines.ownership import EngineOwnership
-from enginehouse.engines.state_file import StateFile
+from enginehouse.engines.state_file import EngineOwnership, StateFile
 from enginehouse.launchers import EngineProcess
 from enginehouse.runtime import PluginId
 from enginehouse.telemetry.observers import Observers

@@ -10,8 +10,7 @@ from enginehouse import Launcher
 from enginehouse.engines.engine_cache import CacheFolders
 from enginehouse.engines.gpus import Gpus
 from enginehouse.engines.launches import Launches, Ports
-from enginehouse.engines.ownership import EngineOwnership
-from enginehouse.engines.state_file import StateFile
+from enginehouse.engines.state_file import EngineOwnership, StateFile
 
 
 def launches(

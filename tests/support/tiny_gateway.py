@@ -20,7 +20,7 @@ from enginehouse import Driver, ReplicaState
 from enginehouse.config.schema import ModelSettings
 from enginehouse.drivers import EngineClient, EngineResponse, ServedModel
 from enginehouse.engines.engine import Engine
-from enginehouse.engines.managed_replica import ManagedReplica
+from enginehouse.engines.host_context import ManagedReplica
 from enginehouse.engines.state_file import StateFile
 from enginehouse.errors import UpstreamError
 from enginehouse.interfaces.driver_support import support_of

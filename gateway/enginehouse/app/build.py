@@ -25,9 +25,8 @@ from enginehouse.config.shape import dotted
 from enginehouse.domain.errors import ConfigError, EnginehouseError, PullFailed
 from enginehouse.domain.foreign import describe
 from enginehouse.engines.guards import guarded_driver, guarded_launcher, unguarded
-from enginehouse.engines.host_context import HostContext
+from enginehouse.engines.host_context import HostContext, check_placement
 from enginehouse.engines.launch_line import launch_line, launch_spec
-from enginehouse.engines.placements import check_placement
 from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import Driver

@@ -19,11 +19,11 @@ from enginehouse.app.services.model_sizes import ModelSizes
 from enginehouse.app.services.service_access import GatewayParts
 from enginehouse.app.services.service_runner import Services
 from enginehouse.config.schema import Config, HostSettings, ModelSettings
-from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.launch_line import fingerprint, launch_line, launch_rules
 from enginehouse.engines.managed_engines import ManagedEngines
-from enginehouse.engines.probing.prober import Prober
+from enginehouse.engines.probing import Prober
+from enginehouse.engines.pulled_models import Downloads
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.plugin_manager.kinds import KINDS
 from enginehouse.relay.upstream.client import Client

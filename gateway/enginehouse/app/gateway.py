@@ -30,7 +30,7 @@ from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import PluginError
 from enginehouse.engines.managed_engines import ManagedEngines
-from enginehouse.engines.probing.prober import Prober
+from enginehouse.engines.probing import Prober
 from enginehouse.engines.state_file import StateFile, state_folder
 from enginehouse.interfaces.exporters import ExportCounters
 from enginehouse.plugin_manager.registry import Registry

@@ -9,13 +9,12 @@ from typing import Any, TypeVar
 
 from enginehouse.domain.errors import EnginehouseError, LoadCancelled, NotEnoughMemory
 from enginehouse.domain.replica import ASSUMED_LOAD_S, AT_REST, ReplicaState
-from enginehouse.engines.back_off import BackOff
 from enginehouse.engines.engine_cache import EngineCache
+from enginehouse.engines.failures import BackOff, StartErrors, how_it_ended
+from enginehouse.engines.host_context import ManagedReplica
 from enginehouse.engines.launch_line import ModelLaunch
 from enginehouse.engines.launches import Launches
-from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.start import EngineRun, Start
-from enginehouse.engines.start_errors import StartErrors, how_it_ended
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launchers import EngineProcess
 from enginehouse.interfaces.places import Place

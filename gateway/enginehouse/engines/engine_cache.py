@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from enginehouse.aio.slow_work import run_slowly
 from enginehouse.aio.timeouts import run_within
-from enginehouse.engines.managed_replica import ManagedReplica
+from enginehouse.engines.host_context import ManagedReplica
 from enginehouse.interfaces.cache_keepers import CacheKeeper, LaunchedBackend
 from enginehouse.interfaces.drivers import EngineClient, KeepsCache
 

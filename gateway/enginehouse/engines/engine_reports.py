@@ -10,7 +10,7 @@ from enginehouse.domain.errors import NotFound
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.engines.engine import Engine, EngineListener
 from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.probing.prober import Prober
+from enginehouse.engines.probing import Prober
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.relay.moves.drains import Drains
 from enginehouse.relay.upstream.client import Client

@@ -1,4 +1,4 @@
-"""The prefix caches of all engines that publish events."""
+"""The prefix caches of all engines that publish events, and where launched engines publish them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.config.kv_events import KvEventSettings
@@ -14,13 +17,38 @@ from enginehouse.config.schema import Config
 from enginehouse.domain.cache_events import CacheEvent, PromptTokens
 from enginehouse.domain.errors import ConfigError, EnginehouseError
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.engines.cache_sockets import launched_events
+from enginehouse.engines.state_file import state_folder
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import EngineClient, SupportsCacheEvents
 from enginehouse.interfaces.engine_caches import CacheFollower
 from enginehouse.telemetry.plugin_failures import log_plugin_failure
 
 _log = logging.getLogger(__name__)
+
+_LONGEST: Final = 100
+"""Unix sockets have paths of at most 107 bytes."""
+
+
+def launched_events(gateway: str, backend: str) -> KvEventSettings:
+    """The sockets of a managed ``backend`` of this gateway: files in its state folder, which others cannot open.
+
+    Raises ``ConfigError`` if the folder's path is too long.
+    """
+    path = f"{state_folder(gateway)}/kv-{sha256(backend.encode()).hexdigest()[:12]}"
+    if len(f"{path}-again".encode()) > _LONGEST:
+        raise ConfigError(
+            f"the path of a socket is too long: {path}",
+            key="models.*.kv_events",
+            remedy="name a shorter folder in ENGINEHOUSE_STATE_DIR",
+        )
+    return KvEventSettings(endpoint=f"ipc://{path}", replay=f"ipc://{path}-again")
+
+
+def events_config(gateway: str, backend: str) -> str:
+    """The ``--kv-events-config`` of vLLM and SGLang for these sockets."""
+    events = launched_events(gateway, backend)
+    config = {"enable_kv_cache_events": True, "publisher": "zmq"}
+    return msgspec.json.encode({**config, "endpoint": events.endpoint, "replay_endpoint": events.replay}).decode()
 
 
 class Published(NamedTuple):

@@ -16,18 +16,15 @@ from enginehouse.engines.engine import Engine
 from enginehouse.engines.engine_cache import CacheFolders
 from enginehouse.engines.engine_reports import EngineReports
 from enginehouse.engines.gpus import host_gpus
-from enginehouse.engines.host_context import HostContext
+from enginehouse.engines.host_context import HostContext, ManagedReplica
 from enginehouse.engines.host_rules import HostChange, HostRules
-from enginehouse.engines.idle_replicas import IdleReplicas
 from enginehouse.engines.launches import Launches, Ports
-from enginehouse.engines.load_request import preload
-from enginehouse.engines.managed_replica import ManagedReplica
-from enginehouse.engines.model_files import ModelFiles
+from enginehouse.engines.learned_facts import ModelFiles
+from enginehouse.engines.loads import IdleReplicas, preload
 from enginehouse.engines.model_servers import ModelServers
-from enginehouse.engines.ownership import EngineOwnership
-from enginehouse.engines.probing.prober import Prober
+from enginehouse.engines.probing import Prober
 from enginehouse.engines.start import NOWHERE
-from enginehouse.engines.state_file import StateFile
+from enginehouse.engines.state_file import EngineOwnership, StateFile
 from enginehouse.interfaces.drivers import ServedModel
 from enginehouse.interfaces.launch_spec import ModelFacts
 from enginehouse.interfaces.launchers import EngineProcess

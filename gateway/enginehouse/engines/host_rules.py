@@ -11,10 +11,9 @@ import msgspec
 from enginehouse.domain.errors import EnginehouseError
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.engine import Engine
-from enginehouse.engines.host_context import HostContext
+from enginehouse.engines.host_context import HostContext, ManagedReplica
 from enginehouse.engines.launches import Launches
-from enginehouse.engines.managed_replica import ManagedReplica
-from enginehouse.engines.model_files import ModelFiles
+from enginehouse.engines.learned_facts import ModelFiles
 from enginehouse.engines.model_servers import ModelServers
 from enginehouse.interfaces.schedulers import SchedulingLimits
 from enginehouse.interfaces.swappers import HostFacts

@@ -18,7 +18,7 @@ from enginehouse.config.schema import Config, ModelSettings
 from enginehouse.config.secret_variables import secret_variables, withheld_from
 from enginehouse.domain.errors import ConfigError
 from enginehouse.domain.replica import Role
-from enginehouse.engines.cache_sockets import events_config
+from enginehouse.engines.followed_caches import events_config
 from enginehouse.engines.gpus import CUDA_VISIBLE_DEVICES
 from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.interfaces.drivers import SupportsLaunch

@@ -15,16 +15,14 @@ from enginehouse.aio.timeouts import run_within
 from enginehouse.config.schema import HostSettings
 from enginehouse.config.units import parse_ports
 from enginehouse.domain.errors import EnginehouseError, LoadFailed
-from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.engine_cache import CacheFolders
 from enginehouse.engines.gpus import CUDA_VISIBLE_DEVICES, Gpus
 from enginehouse.engines.guards import unguarded_launcher
+from enginehouse.engines.host_context import ManagedReplica, decode_placement
 from enginehouse.engines.launch_line import fingerprint, is_own_port
 from enginehouse.engines.learned_facts import LearnedFacts
-from enginehouse.engines.managed_replica import ManagedReplica
-from enginehouse.engines.ownership import EngineOwnership
-from enginehouse.engines.placements import decode_placement
-from enginehouse.engines.state_file import EngineRecord, StateFile
+from enginehouse.engines.pulled_models import Downloads
+from enginehouse.engines.state_file import EngineOwnership, EngineRecord, StateFile
 from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Launcher, LaunchLine
 from enginehouse.interfaces.places import LOOPBACK, EngineNeeds, Place
 

@@ -21,12 +21,11 @@ from enginehouse.engines.host import Host
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_rules import HostChange, HostMemory, host_memory
 from enginehouse.engines.launches import Ports
-from enginehouse.engines.load_request import load, preload
+from enginehouse.engines.loads import load, preload
 from enginehouse.engines.model_servers import MakeServer
-from enginehouse.engines.ownership import EngineOwnership
-from enginehouse.engines.probing.prober import Prober
+from enginehouse.engines.probing import Prober
 from enginehouse.engines.remote_queues import RemoteQueues
-from enginehouse.engines.state_file import StateFile
+from enginehouse.engines.state_file import EngineOwnership, StateFile
 from enginehouse.interfaces.drivers import ServedModel
 from enginehouse.interfaces.launch_spec import ModelFacts
 from enginehouse.interfaces.schedulers import Waiting

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.errors import UpstreamError
 from enginehouse.domain.replica import replica_name
-from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.managed_replica import ManagedReplica
+from enginehouse.engines.host_context import HostContext, ManagedReplica
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import EventClient, ServedModel
 from enginehouse.interfaces.launchers import EngineProcess

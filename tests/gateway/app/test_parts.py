@@ -12,7 +12,7 @@ from enginehouse import Capabilities, Health, ReplicaState, Requirements
 from enginehouse.config.schema import BackendSettings as Settings
 from enginehouse.config.schema import CheckSettings, KeySettings, TimeoutSettings
 from enginehouse.domain.errors import Forbidden
-from enginehouse.engines.idle_replicas import IdleReplicas
+from enginehouse.engines.loads import IdleReplicas
 from enginehouse.errors import RateLimited, Unauthorized
 from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet

@@ -10,8 +10,8 @@ from enginehouse import ReplicaState
 from enginehouse.config.schema import ModelSettings
 from enginehouse.drivers import EngineClient
 from enginehouse.engines.engine import Engine
+from enginehouse.engines.host_context import ManagedReplica
 from enginehouse.engines.launches import Ports
-from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse_kit.testing import HttpEngineClient

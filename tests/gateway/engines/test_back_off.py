@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from enginehouse.engines.back_off import BackOff
+from enginehouse.engines.failures import BackOff
 
 
 def test_what_never_failed_may_be_tried_at_once() -> None:

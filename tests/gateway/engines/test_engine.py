@@ -13,8 +13,8 @@ import pytest
 from enginehouse import ConfigError, Launcher, ReplicaState
 from enginehouse.config.schema import ModelSettings
 from enginehouse.engines.engine import Engine
+from enginehouse.engines.host_context import ManagedReplica
 from enginehouse.engines.launches import Ports
-from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.errors import LoadFailed
 from enginehouse.interfaces.driver_support import support_of
 from tests.support.bare_host import Heard, address_of

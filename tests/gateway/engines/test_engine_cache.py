@@ -12,7 +12,7 @@ import pytest
 from enginehouse.backends import CacheKeeper, ModelSettings
 from enginehouse.drivers import EngineClient, KeepsCache, support_of
 from enginehouse.engines.engine_cache import CacheFolders, EngineCache
-from enginehouse.engines.managed_replica import ManagedReplica
+from enginehouse.engines.host_context import ManagedReplica
 from enginehouse_kit.drivers import OpenAICompatibleDriver
 from tests.support.virtual_time import Run
 

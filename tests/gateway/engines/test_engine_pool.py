@@ -11,7 +11,7 @@ import pytest
 from enginehouse import ReplicaState
 from enginehouse.config.schema import ModelSettings
 from enginehouse.drivers import EngineClient
-from enginehouse.engines.managed_replica import ManagedReplica
+from enginehouse.engines.host_context import ManagedReplica
 from enginehouse.engines.state_file import Sleepers, StateFile
 from enginehouse.errors import LoadFailed, NotEnoughMemory, UpstreamError
 from enginehouse.interfaces.driver_support import support_of

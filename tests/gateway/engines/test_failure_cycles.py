@@ -14,10 +14,9 @@ from enginehouse.backends import LoadingBackend
 from enginehouse.config.schema import CheckSettings, ModelSettings
 from enginehouse.drivers import EngineClient, LoadedModel, ServedModel, SupportsLoading
 from enginehouse.engines.engine import Engine, EngineListener
-from enginehouse.engines.load_request import load
-from enginehouse.engines.managed_replica import ManagedReplica
-from enginehouse.engines.probing.health_check import HealthCheck
-from enginehouse.engines.probing.prober import Prober
+from enginehouse.engines.host_context import ManagedReplica
+from enginehouse.engines.loads import load
+from enginehouse.engines.probing import HealthCheck, Prober
 from enginehouse.errors import LoadFailed, UpstreamError
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import support_of

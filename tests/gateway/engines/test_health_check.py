@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse.engines.probing.health_check import HealthCheck
+from enginehouse.engines.probing import HealthCheck
 from enginehouse.errors import UpstreamError
 from tests.support.fake_engines import FakeClient, ScriptedDriver
 from tests.support.virtual_time import Run

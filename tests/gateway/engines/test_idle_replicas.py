@@ -7,7 +7,7 @@ import pytest
 
 from enginehouse import ReplicaState
 from enginehouse.domain.ticket import Ticket
-from enginehouse.engines.idle_replicas import IdleReplicas
+from enginehouse.engines.loads import IdleReplicas
 from tests.support.launched_gateway import Launches, served
 from tests.support.scripted_engine import scripted_engines
 from tests.support.waiting import until

@@ -13,7 +13,7 @@ from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.engines.engine import Engine, EngineListener
 from enginehouse.engines.guards import guarded_launcher
-from enginehouse.engines.managed_replica import ManagedReplica
+from enginehouse.engines.host_context import ManagedReplica
 from enginehouse.errors import LoadFailed, PluginFailed
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.launchers import EngineOutput, EngineProcess, Exit, LaunchLine

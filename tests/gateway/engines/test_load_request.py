@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from enginehouse import ReplicaState, RequestError
-from enginehouse.engines.load_request import load
+from enginehouse.engines.loads import load
 from enginehouse.errors import LoadFailed, ReplicaLost
 from enginehouse.scheduling.collaborators import TicketHolder
 from enginehouse.scheduling.host_queue import HostQueue

@@ -10,8 +10,8 @@ from enginehouse import ReplicaState
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.errors import ShuttingDown
 from enginehouse.engines.engine import Engine, EngineListener
-from enginehouse.engines.managed_replica import ManagedReplica
-from enginehouse.engines.ownership import EngineOwnership
+from enginehouse.engines.host_context import ManagedReplica
+from enginehouse.engines.state_file import EngineOwnership
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, LaunchLine
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver

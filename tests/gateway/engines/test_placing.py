@@ -15,10 +15,9 @@ from enginehouse.config.schema import Config, HostSettings, ModelSettings
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.engines.engine import Engine
 from enginehouse.engines.guards import guarded_launcher
+from enginehouse.engines.host_context import ManagedReplica, check_placement, placement_of
 from enginehouse.engines.launches import Ports
-from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.orders import prepared
-from enginehouse.engines.placements import check_placement, placement_of
 from enginehouse.engines.state_file import StateFile
 from enginehouse.errors import LoadFailed
 from enginehouse.interfaces.driver_support import support_of

@@ -12,7 +12,7 @@ import pytest
 from enginehouse import Capabilities, Health
 from enginehouse.config.schema import CheckSettings
 from enginehouse.drivers import EngineClient, ServedModel
-from enginehouse.engines.probing.prober import Prober
+from enginehouse.engines.probing import Prober
 from enginehouse.errors import UpstreamError
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import support_of

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse.engines.start_errors import reports_too_little_memory
+from enginehouse.engines.failures import reports_too_little_memory
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from enginehouse.config.schema import ModelSettings
 from enginehouse.engines.engine import Engine, EngineListener
-from enginehouse.engines.managed_replica import ManagedReplica
+from enginehouse.engines.host_context import ManagedReplica
 from enginehouse.errors import LoadFailed
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.launchers import EngineOutput, EngineProcess, LaunchLine

@@ -13,7 +13,7 @@ import pytest
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.config.schema import BackendSettings, TimeoutSettings
 from enginehouse.domain.errors import Overloaded, UpstreamError
-from enginehouse.engines.probing.health_check import HealthCheck
+from enginehouse.engines.probing import HealthCheck
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.connection import Connection
 from enginehouse.relay.upstream.origin import Origin

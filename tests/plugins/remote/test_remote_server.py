@@ -9,7 +9,7 @@ from enginehouse.backends import LoadingBackend
 from enginehouse.config.schema import ModelSettings
 from enginehouse.drivers import EngineClient, EventClient, LoadedModel, LoadNews, SupportsLoading
 from enginehouse.engines.engine import Engine, EngineListener
-from enginehouse.engines.managed_replica import ManagedReplica
+from enginehouse.engines.host_context import ManagedReplica
 from enginehouse.errors import LoadFailed, NotEnoughMemory
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.interfaces.launchers import Exit

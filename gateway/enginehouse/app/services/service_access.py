@@ -31,7 +31,7 @@ from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.domain.usage import UsageRow
 from enginehouse.engines.managed_engines import ManagedEngines
-from enginehouse.engines.probing.prober import Prober
+from enginehouse.engines.probing import Prober
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.cache_keepers import CacheKeeper, LaunchedBackend
 from enginehouse.interfaces.discoverers import FoundBackend

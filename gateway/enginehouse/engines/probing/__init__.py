@@ -1,1 +1,0 @@
-"""Probing backends: whether they are healthy, and which models they serve."""
