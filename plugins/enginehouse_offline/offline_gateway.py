@@ -24,7 +24,7 @@ from enginehouse.routing.body.end_user import end_user
 from enginehouse.routing.body.read import read_request
 from enginehouse.routing.recorder import explain_unread
 from enginehouse.routing_facts import Explanation
-from enginehouse.scheduling.explain import explain_swap
+from enginehouse.scheduling.guarded_swapper import explain_swap
 from enginehouse.scheduling.scheduling_rules import host_facts
 from enginehouse.tickets import SwapPlan
 from enginehouse_offline.assumed_state import impose, read_state

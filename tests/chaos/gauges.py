@@ -44,7 +44,7 @@ def leftovers(gateway: Gateway, workers: Iterable[Worker]) -> Iterator[str]:
     for host in {id(queue): queue for queue in gateway.engines.queues.values()}.values():
         for waiting in host.waiting():
             yield f"{waiting.ticket.id} waits at host {host.name}"
-        if held := [ticket.id for ticket in host._open]:
+        if held := [*host._open]:
             yield f"host {host.name} holds {held}"
         for replica, count in host._granted._counts.items():
             if count:

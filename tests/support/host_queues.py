@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from enginehouse import ReplicaState
-from enginehouse.scheduling.collaborators import EngineControl, QueueListener, TicketHolder
-from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.scheduling.host_engines import EngineControl
+from enginehouse.scheduling.host_queue import HostQueue, QueueListener
+from enginehouse.scheduling.request_queue import TicketHolder
 from enginehouse.telemetry.observers import Observers
 from enginehouse.tickets import HostedReplica, HostFacts, SchedulingLimits, SwapDone, Ticket
 from enginehouse_kit.testing import OneAtATime

@@ -8,8 +8,8 @@ from typing import Protocol, cast
 
 from enginehouse import ReplicaState
 from enginehouse.app import Gateway
-from enginehouse.scheduling.collaborators import EngineControl, QueueListener
-from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.scheduling.host_engines import EngineControl
+from enginehouse.scheduling.host_queue import HostQueue, QueueListener
 from enginehouse.telemetry.observers import Observers
 from enginehouse.tickets import HostedReplica, HostFacts, SchedulingLimits
 from enginehouse_kit.testing import OneAtATime

@@ -37,8 +37,7 @@ from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.scheduling.guarded_swapper import GuardedSwapper
-from enginehouse.scheduling.preloads import check_preloads
-from enginehouse.scheduling.scheduling_rules import host_facts, host_names, swapper_parameters
+from enginehouse.scheduling.scheduling_rules import check_preloads, host_facts, host_names, swapper_parameters
 
 _log = logging.getLogger(__name__)
 

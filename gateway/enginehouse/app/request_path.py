@@ -29,7 +29,7 @@ from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
-from enginehouse.scheduling.caller_shares import CallerShares
+from enginehouse.scheduling.flow_control import CallerShares
 from enginehouse.scheduling.request_queue import RequestQueue
 from enginehouse.scheduling.waiting_room import WaitingRoom
 from enginehouse.telemetry.access_log import AccessLog

@@ -29,8 +29,8 @@ from enginehouse.interfaces.drivers import ServedModel
 from enginehouse.interfaces.launch_spec import ModelFacts
 from enginehouse.interfaces.launchers import EngineProcess
 from enginehouse.relay.moves.drains import Drains
-from enginehouse.scheduling.collaborators import EngineControl, QueueListener
-from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.scheduling.host_engines import EngineControl
+from enginehouse.scheduling.host_queue import HostQueue, QueueListener
 
 _MEASURE_EVERY_S = 30.0
 

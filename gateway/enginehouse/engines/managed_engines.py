@@ -32,7 +32,7 @@ from enginehouse.interfaces.schedulers import Waiting
 from enginehouse.interfaces.swappers import SwapPlan
 from enginehouse.relay.moves.drains import Drains
 from enginehouse.routing.refusals import unknown_model
-from enginehouse.scheduling.explain import explain_swap
+from enginehouse.scheduling.guarded_swapper import explain_swap
 from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.scheduling.scheduling_rules import host_names
 from enginehouse.telemetry.log_ring import LogRing

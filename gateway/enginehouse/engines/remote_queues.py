@@ -15,9 +15,10 @@ from enginehouse.engines.host_context import HostContext
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.schedulers import SchedulingLimits
 from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper
-from enginehouse.scheduling.collaborators import EngineControl, QueueListener, TicketHolder
-from enginehouse.scheduling.host_queue import HostQueue
-from enginehouse.scheduling.open_tickets import Backlog
+from enginehouse.scheduling.flow_control import Backlog
+from enginehouse.scheduling.host_engines import EngineControl
+from enginehouse.scheduling.host_queue import HostQueue, QueueListener
+from enginehouse.scheduling.request_queue import TicketHolder
 from enginehouse.scheduling.scheduling_rules import scheduling_rules
 
 _log = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ from enginehouse.relay.retrying.retry_budget import RetryBudget
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.body_filters import FiltersByName
 from enginehouse.routing.router import Router
-from enginehouse.scheduling.caller_shares import CallerShares
+from enginehouse.scheduling.flow_control import CallerShares
 from enginehouse.scheduling.request_queue import RequestQueue
 from enginehouse.scheduling.waiting_room import WaitingRoom
 from enginehouse.telemetry.activity import Activity

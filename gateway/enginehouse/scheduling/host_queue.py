@@ -17,14 +17,10 @@ from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.domain.ticket import Phase, SwapDone, SwapId, Ticket
 from enginehouse.interfaces.schedulers import Scheduler, SchedulingLimits, Waiting
 from enginehouse.interfaces.swappers import HostFacts, Swapper
-from enginehouse.scheduling.collaborators import EngineControl, QueueListener, TicketHolder
-from enginehouse.scheduling.engine_exits import EngineExits
-from enginehouse.scheduling.engine_stops import EngineStops
-from enginehouse.scheduling.flow_control import missed, unfit
-from enginehouse.scheduling.granted_requests import GrantedRequests
-from enginehouse.scheduling.open_tickets import Backlog, OpenTickets
-from enginehouse.scheduling.request_queue import RequestQueue
-from enginehouse.scheduling.swap_tasks import SwapTasks
+from enginehouse.scheduling.flow_control import Backlog, missed, unfit
+from enginehouse.scheduling.host_engines import EngineControl, EngineExits, EngineStops, GrantedRequests, SwapTasks
+from enginehouse.scheduling.request_queue import RequestQueue, TicketHolder
+from enginehouse.telemetry.observers import Observers, notify
 from enginehouse.telemetry.plugin_failures import log_plugin_failure, plugin_failed
 from enginehouse.telemetry.plugin_times import SampledCall
 
@@ -38,6 +34,44 @@ _FORGOTTEN_AFTER_S = 1.0
 
 _EARLY = {ReplicaState.DOWNLOADING: Phase.DOWNLOADING, ReplicaState.PLACING: Phase.PLACING}
 """What a load does before its engine starts."""
+
+
+class QueueListener:
+    """Receives the events of one host's queue, and tells ``observers`` those that they may want to know."""
+
+    def __init__(self, observers: Observers) -> None:
+        self._on_swap_started = observers.callbacks("swap_started")
+        self._on_swap_done = observers.callbacks("swap_done")
+        self._on_queue_changed = observers.callbacks("queue_changed")
+
+    def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
+        """A swap started."""
+        notify(self._on_swap_started, target, evict)
+
+    def swap_done(self, done: SwapDone) -> None:
+        """A swap ended."""
+        notify(self._on_swap_done, done)
+
+    def queue_changed(self) -> None:
+        """The waiting requests, or their order, may have changed."""
+        if self._on_queue_changed:
+            notify(self._on_queue_changed)
+
+    def served(self, replica: str, caller: str | None, keep_alive: float | None) -> None:
+        """A granted request ended.
+
+        ``caller``: the name of its caller's key. ``keep_alive``: the idle seconds for which it wants the replica kept,
+        if it says so.
+        """
+
+    def stopping(self, replica: str) -> None:
+        """An engine is about to be stopped, although it serves requests: end them, or they hold its end up."""
+
+    def unloaded(self, replica: str) -> None:
+        """A server says that it has no longer loaded the model of a ready replica."""
+
+    def vacate(self, replica: str) -> None:
+        """A swap that waits would evict the replica, which has requests in flight."""
 
 
 class HostQueue(RequestQueue):
@@ -63,7 +97,7 @@ class HostQueue(RequestQueue):
         self._queue_timeout = self._shed_after = 0.0
         self._engines = engines
         self._listener = listener
-        self._open = OpenTickets(self.backlog)
+        self._open: dict[str, tuple[Ticket, TicketHolder]] = {}
         self._granted = GrantedRequests()
         self._events: deque[Callable[[], None]] = deque()
         self._handling = False
@@ -96,13 +130,14 @@ class HostQueue(RequestQueue):
     # --- events
 
     def submit(self, ticket: Ticket, holder: TicketHolder) -> None:
-        self._open.add(ticket, holder)
+        self._open[ticket.id] = ticket, holder
+        self.backlog.add()
         self._handle(lambda: self._on_request(ticket))
-        if (self._shed_after or ticket.deadline < math.inf) and ticket in self._open and not self._handling:
+        if (self._shed_after or ticket.deadline < math.inf) and ticket.id in self._open and not self._handling:
             self._control_flow(ticket)
 
     def cancel(self, ticket: Ticket) -> None:
-        if self._open.take(ticket) is not None:
+        if self._take(ticket) is not None:
             self._handle(lambda: self._scheduler.on_cancel(ticket))
 
     def in_flight(self, replica: str) -> int:
@@ -171,7 +206,7 @@ class HostQueue(RequestQueue):
 
     def reject(self, replicas: Collection[str], error: Callable[[str], RequestError]) -> None:
         """Refuse the requests that wait for ``replicas``. The scheduler sees their tickets cancelled."""
-        for ticket in self._open:
+        for ticket in self._tickets():
             if ticket.replica in replicas:
                 self._withdraw(ticket, error(ticket.replica))
 
@@ -190,7 +225,7 @@ class HostQueue(RequestQueue):
     async def close(self, error: Exception) -> None:
         """Refuse the waiting requests and cancel every load."""
         self._handle(lambda: self._scheduler.on_shutdown(error))
-        for ticket in self._open:  # those that the scheduler did not refuse
+        for ticket in self._tickets():  # those that the scheduler did not refuse
             self.refuse(ticket, error)
         if self._timer is not None:
             self._timer.cancel()
@@ -218,7 +253,7 @@ class HostQueue(RequestQueue):
         self._swaps.cancel(swap)
 
     def grant(self, ticket: Ticket) -> bool:
-        holder = self._open.take(ticket)
+        holder = self._take(ticket)
         if holder is None:
             return False
         self.backlog.granted(self.now())
@@ -231,7 +266,7 @@ class HostQueue(RequestQueue):
     def refuse(self, ticket: Ticket, error: Exception) -> None:
         if isinstance(error, QueueFull):
             error.retry_after = self.backlog.retry_after()
-        if (holder := self._open.take(ticket)) is not None:
+        if (holder := self._take(ticket)) is not None:
             holder.refused(error)
 
     def stop(self, replicas: Sequence[str], timeout: float | None) -> None:
@@ -244,6 +279,18 @@ class HostQueue(RequestQueue):
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()
+
+    # --- tickets without an answer
+
+    def _tickets(self) -> Sequence[Ticket]:
+        return [ticket for ticket, _ in self._open.values()]
+
+    def _take(self, ticket: Ticket) -> TicketHolder | None:
+        """The holder of a ticket that gets its answer now; ``None`` if it has one already."""
+        _, holder = self._open.pop(ticket.id, (None, None))
+        if holder is not None:
+            self.backlog.take()
+        return holder
 
     # --- the run loop
 
@@ -262,7 +309,7 @@ class HostQueue(RequestQueue):
             self._handling = False
         self._listener.queue_changed()
         if self._timer is None and self._open:
-            self._tick_at(min(self.now() + _TICK_S, *(ticket.deadline for ticket in self._open)))
+            self._tick_at(min(self.now() + _TICK_S, *(ticket.deadline for ticket in self._tickets())))
 
     def _tick_at(self, when: float) -> None:
         self._timer = asyncio.get_running_loop().call_at(when + _RESOLUTION_S, self._tick)
@@ -270,7 +317,7 @@ class HostQueue(RequestQueue):
     def _tick(self) -> None:
         self._timer = None
         self._handle(lambda: self.sampled.call(self.now()))
-        self._refuse_missed([*self._open])
+        self._refuse_missed(self._tickets())
         if self._queue_timeout:
             self._refuse_forgotten(self.now() - self._queue_timeout - _FORGOTTEN_AFTER_S)
 
@@ -296,7 +343,7 @@ class HostQueue(RequestQueue):
 
     def _withdraw(self, ticket: Ticket, error: RequestError) -> None:
         """Refuse a waiting request without asking the scheduler, which sees its ticket cancelled."""
-        holder = self._open.take(ticket)
+        holder = self._take(ticket)
         if holder is not None:
             self._handle(partial(self._scheduler.on_cancel, ticket))
             holder.refused(error)
@@ -318,7 +365,7 @@ class HostQueue(RequestQueue):
 
     def _refuse_forgotten(self, before: float) -> None:
         """Refuse the tickets from ``before`` this time, which the scheduler has kept past ``queue_timeout``."""
-        for ticket in [ticket for ticket in self._open if ticket.arrived < before]:
+        for ticket in [ticket for ticket in self._tickets() if ticket.arrived < before]:
             text = f"'{ticket.replica}' was not available within scheduling.queue_timeout ({self._queue_timeout:g} s)"
             log_plugin_failure(self._plugin, f"kept a request past scheduling.queue_timeout on host '{self.name}'")
             self.refuse(ticket, QueueTimeout(text))

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from enginehouse.domain.ticket import SwapId, Ticket
 from enginehouse.interfaces.schedulers import Waiting
-from enginehouse.scheduling.collaborators import TicketHolder
-from enginehouse.scheduling.open_tickets import Backlog
+from enginehouse.scheduling.flow_control import Backlog
+
+
+class TicketHolder(Protocol):
+    """Receives the answer to one ticket: a request of the relay, or a load that an operator asked for."""
+
+    def granted(self) -> bool:
+        """The replica is ready. Return ``False`` if it is no longer wanted."""
+
+    def refused(self, error: Exception) -> None:
+        """The ticket will not be granted."""
 
 
 class RequestQueue(ABC):

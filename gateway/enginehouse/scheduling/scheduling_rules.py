@@ -10,9 +10,11 @@ import msgspec
 from enginehouse.config.plugin_tables import plugin_table
 from enginehouse.config.rules import LOCAL_HOST
 from enginehouse.config.schema import Config, ModelSettings
+from enginehouse.config.shape import dotted
+from enginehouse.domain.errors import ConfigError, RequestError
 from enginehouse.domain.replica import replica_name
 from enginehouse.interfaces.schedulers import SchedulingLimits
-from enginehouse.interfaces.swappers import HostedReplica, HostFacts
+from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper
 
 
 class SchedulingRules(NamedTuple):
@@ -75,6 +77,20 @@ def hosted_replica(config: Config, name: str, backend: str, model: ModelSettings
     )
 
 
+def check_preloads(config: Config, host: HostFacts, swapper: Swapper) -> None:
+    """Raise ``ConfigError`` if preloading the models of ``host``, in their order, stops one that is preloaded too."""
+    loaded: list[str] = []
+    for replica, hosted in host.replicas.items():
+        if config.models[hosted.model].preload:
+            if problem := _preload_problem(replica, loaded, host, swapper):
+                raise ConfigError(
+                    problem,
+                    key=dotted(("models", hosted.model, "preload")),
+                    remedy="preload only one of them, or let both run together by the rules of [scheduling]",
+                )
+            loaded.append(replica)
+
+
 def _models_elsewhere(config: Config, host: str) -> Iterator[str]:
     """The models that ``host`` does not launch. Those of a server that loads models itself may be on any host."""
     for name, model in config.models.items():
@@ -89,3 +105,15 @@ def _replicas(config: Config, host: str) -> Iterator[HostedReplica]:
         for backend, place in model.backends(name).items():
             if place == host:
                 yield hosted_replica(config, name, backend, model, model.concurrency)
+
+
+def _preload_problem(replica: str, loaded: Sequence[str], host: HostFacts, swapper: Swapper) -> str:
+    try:
+        evicted = swapper.eviction_for(replica, loaded)
+    except RequestError as error:
+        return f"it cannot be loaded beside {_model_names(loaded, host)}: {error}" if loaded else ""
+    return f"loading it stops {_model_names(evicted, host)}, preloaded too" if evicted else ""
+
+
+def _model_names(replicas: Sequence[str], host: HostFacts) -> str:
+    return ", ".join(f"'{model}'" for model in dict.fromkeys(host.replicas[each].model for each in replicas))

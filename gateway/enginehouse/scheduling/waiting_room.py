@@ -13,8 +13,7 @@ from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.schedulers import SchedulingLimits, Waiting
-from enginehouse.scheduling.flow_control import missed, unfit
-from enginehouse.scheduling.open_tickets import Backlog
+from enginehouse.scheduling.flow_control import Backlog, missed, unfit
 from enginehouse.scheduling.ticket_queue import TicketQueue, WaitingTicket
 
 _MOST_PLANNED: Final = 64

@@ -15,7 +15,7 @@ from enginehouse.engines.host_context import ManagedReplica
 from enginehouse.engines.state_file import Sleepers, StateFile
 from enginehouse.errors import LoadFailed, NotEnoughMemory, UpstreamError
 from enginehouse.interfaces.driver_support import support_of
-from enginehouse.scheduling.collaborators import EngineControl
+from enginehouse.scheduling.host_engines import EngineControl
 from tests.support.bare_host import BareHost, address_of
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
 from tests.support.virtual_time import Run

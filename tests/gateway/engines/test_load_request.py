@@ -9,8 +9,8 @@ import pytest
 from enginehouse import ReplicaState, RequestError
 from enginehouse.engines.loads import load
 from enginehouse.errors import LoadFailed, ReplicaLost
-from enginehouse.scheduling.collaborators import TicketHolder
 from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.scheduling.request_queue import TicketHolder
 from enginehouse.tickets import Ticket
 
 

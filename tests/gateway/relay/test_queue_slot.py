@@ -12,8 +12,8 @@ from enginehouse.domain.errors import LoadCancelled
 from enginehouse.errors import LoadFailed, QueueFull
 from enginehouse.relay.jobs.inference_job import InferenceJob
 from enginehouse.relay.queue_slot import QueueSlot
-from enginehouse.scheduling.collaborators import EngineControl, QueueListener
-from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.scheduling.host_engines import EngineControl
+from enginehouse.scheduling.host_queue import HostQueue, QueueListener
 from enginehouse.telemetry.observers import Observers
 from enginehouse.tickets import Effects, HostFacts, SchedulingLimits, SwapDone, Ticket, Waiting
 from tests.support.scripted_engine import StartEngine
@@ -134,7 +134,7 @@ async def test_a_place_at_an_engine_that_broke_off_is_given_back_when_it_is_know
     known: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("enginehouse.scheduling.engine_exits._NOTICE_S", 0.01 if known == "never" else 30.0)
+    monkeypatch.setattr("enginehouse.scheduling.host_engines._NOTICE_S", 0.01 if known == "never" else 30.0)
     engines.state = ReplicaState.READY
     slot.take()
     assert host.grant(slot.ticket)

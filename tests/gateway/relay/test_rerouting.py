@@ -9,7 +9,7 @@ import pytest
 
 from enginehouse import Health, ReplicaState
 from enginehouse.errors import LoadFailed
-from enginehouse.scheduling import engine_exits
+from enginehouse.scheduling import host_engines
 from tests.support.launched_engine import Launch, LaunchedEngine
 from tests.support.raw_client import RawClient
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
@@ -182,7 +182,7 @@ async def test_what_may_not_reach_an_engine_twice_is_not_sent_again(alone: Alone
 
 
 async def test_an_engine_that_lives_on_has_failed_its_request(alone: Alone, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_exits, "_NOTICE_S", 0.01)
+    monkeypatch.setattr(host_engines, "_NOTICE_S", 0.01)
     gateway, served, managed = await alone()
     served.plays(served.CLOSE)
     reply = await gateway.ask()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enginehouse.scheduling.open_tickets import Backlog
+from enginehouse.scheduling.flow_control import Backlog
 
 
 def backlog_of(waiting: int) -> Backlog:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse.scheduling.caller_shares import CallerShares
+from enginehouse.scheduling.flow_control import CallerShares
 
 
 def test_callers_take_turns_whoever_came_first() -> None:

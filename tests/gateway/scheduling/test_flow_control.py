@@ -7,8 +7,7 @@ import math
 import pytest
 
 from enginehouse.domain.errors import DeadlineMissed, Shed
-from enginehouse.scheduling.flow_control import expected_wait, missed, unfit
-from enginehouse.scheduling.open_tickets import Backlog
+from enginehouse.scheduling.flow_control import Backlog, expected_wait, missed, unfit
 from enginehouse.tickets import Ticket
 
 

@@ -11,8 +11,7 @@ from enginehouse.config.scheduling import SchedulingSettings
 from enginehouse.config.schema import Config, ModelSettings
 from enginehouse.errors import LoadFailed, PluginFailed
 from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.scheduling.explain import explain_swap
-from enginehouse.scheduling.guarded_swapper import GuardedSwapper
+from enginehouse.scheduling.guarded_swapper import GuardedSwapper, explain_swap
 from enginehouse.scheduling.scheduling_rules import host_facts
 from enginehouse.tickets import HostedReplica, HostFacts, SwapPlan
 from tests.support.plugins import Install

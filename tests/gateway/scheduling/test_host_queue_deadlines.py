@@ -9,7 +9,7 @@ import pytest
 from enginehouse import ReplicaState
 from enginehouse.domain.errors import DeadlineMissed
 from enginehouse.domain.ticket import SwapDone
-from enginehouse.scheduling.swap_tasks import SwapTasks
+from enginehouse.scheduling.host_engines import SwapTasks
 from tests.support.host_queues import FakeEngines, FakeHolder, QueueStage
 from tests.support.virtual_time import Run, in_virtual_time
 

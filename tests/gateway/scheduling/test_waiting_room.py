@@ -16,7 +16,7 @@ from enginehouse.errors import QueueFull, QueueTimeout
 from enginehouse.interfaces.schedulers import SchedulingLimits
 from enginehouse.routing.strategy_runner import must_wait
 from enginehouse.routing_facts import Load
-from enginehouse.scheduling.open_tickets import Backlog
+from enginehouse.scheduling.flow_control import Backlog
 from enginehouse.scheduling.waiting_room import WaitingRoom
 from enginehouse.tickets import Ticket
 from tests.support.hypothesis_profiles import always_alike

@@ -15,9 +15,8 @@ from enginehouse.interfaces.schedulers import Waiting
 from enginehouse.processes.workers.channel import Channel
 from enginehouse.processes.workers.messages import BackendPlace, ToDesk, ToWorkerQueues
 from enginehouse.processes.workers.sent_error import SentError
-from enginehouse.scheduling.collaborators import TicketHolder
-from enginehouse.scheduling.open_tickets import Backlog
-from enginehouse.scheduling.request_queue import RequestQueue
+from enginehouse.scheduling.flow_control import Backlog
+from enginehouse.scheduling.request_queue import RequestQueue, TicketHolder
 
 _KEPT_S: Final = 0.1
 """For so long, a place that no request uses stays with the worker."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Ticket
 from enginehouse.relay.jobs.job import Job
-from enginehouse.scheduling.open_tickets import Backlog
+from enginehouse.scheduling.flow_control import Backlog
 
 
 class WaitingPlace(NamedTuple):

@@ -8,8 +8,7 @@ from typing import Any, cast
 from enginehouse.domain.ticket import Ticket
 from enginehouse.processes.workers.channel import Send
 from enginehouse.processes.workers.desk import TicketDesk
-from enginehouse.scheduling.collaborators import TicketHolder
-from enginehouse.scheduling.request_queue import RequestQueue
+from enginehouse.scheduling.request_queue import RequestQueue, TicketHolder
 
 
 class OneAtOnce:

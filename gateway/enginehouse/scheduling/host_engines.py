@@ -1,0 +1,243 @@
+"""The engines of one host, as its queue orders them and counts their requests."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from functools import partial
+from typing import Final
+
+from enginehouse.domain.errors import EnginehouseError, LoadCancelled, LoadFailed
+from enginehouse.domain.replica import ReplicaState
+from enginehouse.domain.ticket import SwapDone, SwapId
+
+_log = logging.getLogger(__name__)
+
+_NOTICES_WITHIN_S: Final = 0.1
+"""An engine finds out at its next token that its clients are gone. A llama-server that gets the stop signal while it
+computes may wait for a lock that the interrupted thread holds, for ever."""
+_NOTICE_S = 2.0
+"""The gateway notices an exit this much later than the broken connections: the engine first frees its memory."""
+
+
+class EngineControl(ABC):
+    """Starts and stops the engines of one host, by replica."""
+
+    @abstractmethod
+    def states(self) -> Mapping[str, ReplicaState]:
+        """The current state of every replica."""
+
+    def state_of(self, replica: str) -> ReplicaState | None:
+        """The current state of one replica; ``None`` if it is unknown."""
+        return self.states().get(replica)
+
+    def prepared(self, replica: str, evict: Sequence[str]) -> AbstractAsyncContextManager[None]:
+        """Have everything for the start of an engine that can be had before ``evict`` are stopped for it.
+
+        Raise ``LoadFailed`` if it cannot be started even then. The end of the context gives up what was not used.
+        """
+        return nullcontext()
+
+    @abstractmethod
+    async def start(self, replica: str) -> None:
+        """Start an engine and wait until it is ready. Raises ``LoadFailed``."""
+
+    @abstractmethod
+    async def stop(self, replica: str, timeout: float | None) -> None:
+        """Stop an engine within ``timeout`` seconds, by default the model's limit. A stopped or failed one stays so."""
+
+    async def evict(self, replica: str) -> None:
+        """Free the memory of an engine for another one: stop it, or put it to sleep if its model says so."""
+        await self.stop(replica, None)
+
+
+class GrantedRequests:
+    """Counts the requests of each replica, and lets a drain wait for their end."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._drained: dict[str, asyncio.Event] = {}
+
+    def of(self, replica: str) -> int:
+        """The number of requests of ``replica``."""
+        return self._counts[replica]
+
+    def begin(self, replica: str) -> None:
+        """Count a request in."""
+        self._counts[replica] += 1
+
+    def end(self, replica: str) -> None:
+        """Count a request out. Call ``wake_drain`` when the scheduler knows."""
+        self._counts[replica] -= 1
+
+    def wake_drain(self, replica: str) -> None:
+        """End the wait for ``replica``, if it has no request left."""
+        if not self._counts[replica] and (drained := self._drained.pop(replica, None)) is not None:
+            drained.set()
+
+    async def drain(self, replica: str, within: float) -> None:
+        """Wait until ``replica`` has no request left, at most ``within`` seconds."""
+        if self._counts[replica]:
+            drained = self._drained.setdefault(replica, asyncio.Event())
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(drained.wait(), within)
+
+
+class SwapTasks:
+    """Carries out swaps: evicts engines, then starts the target. ``on_done`` gets the end of each.
+
+    ``last``: the swap that was started last, or 0.
+    """
+
+    def __init__(self, engines: EngineControl, on_done: Callable[[SwapDone], None]) -> None:
+        self._engines = engines
+        self._on_done = on_done
+        self._tasks: dict[SwapId, asyncio.Task[None]] = {}
+        self.last = SwapId(0)
+        self._began: dict[str, float] = {}
+        self._fastest: dict[str, float] = {}
+
+    def __iter__(self) -> Iterator[asyncio.Task[None]]:
+        return iter(list(self._tasks.values()))
+
+    def start(self, target: str, evict: Sequence[str]) -> SwapId:
+        self.last = swap = SwapId(self.last + 1)
+        self._began[target] = began = _now()
+        self._tasks[swap] = task = asyncio.ensure_future(self._swap(target, evict))
+        task.add_done_callback(partial(self._ended, swap, target, began))
+        return swap
+
+    def cancel(self, swap: SwapId) -> None:
+        """Cancel a swap; ``on_done`` follows with an error."""
+        if (task := self._tasks.get(swap)) is not None:
+            task.cancel()
+
+    def seconds_left(self, target: str) -> float:
+        """The seconds until ``target`` is ready, at the pace of its fastest load so far; 0 if there was none."""
+        now = _now()
+        return max(0.0, self._began.get(target, now) + self._fastest.get(target, 0.0) - now)
+
+    async def _swap(self, target: str, evict: Sequence[str]) -> None:
+        async with self._engines.prepared(target, evict):
+            await asyncio.gather(*map(self._engines.evict, evict))
+            await self._engines.start(target)
+
+    def _ended(self, swap: SwapId, target: str, began: float, task: asyncio.Task[None]) -> None:
+        """Runs also for a swap cancelled before its first step, which no code inside ``_swap`` would see."""
+        del self._tasks[swap]
+        if self._began.get(target) == began:  # else a later swap has the same target
+            del self._began[target]
+        error = _why_not(target, task)
+        if error is None:
+            took = _now() - began
+            self._fastest[target] = min(took, self._fastest.get(target, took))
+        self._on_done(SwapDone(swap=swap, target=target, error=error))
+
+
+class EngineStops:
+    """Stops engines, and retires them: drains, then stops.
+
+    ``on_busy`` gets a replica that still serves requests, just before it is stopped; ``on_stopped`` gets each one that
+    has stopped.
+    """
+
+    def __init__(
+        self,
+        engines: EngineControl,
+        granted: GrantedRequests,
+        on_busy: Callable[[str], None],
+        on_stopped: Callable[[str], None],
+    ) -> None:
+        self._engines = engines
+        self._granted = granted
+        self._on_busy = on_busy
+        self._on_stopped = on_stopped
+        self._stops: dict[str, asyncio.Task[None]] = {}
+        self._retirements: dict[str, asyncio.Task[None]] = {}
+
+    def stop(self, replicas: Sequence[str], timeout: float | None) -> None:
+        """Begin to stop engines within ``timeout`` seconds, by default their models' limits."""
+        for replica in replicas:
+            if replica not in self._stops:
+                self._stops[replica] = asyncio.ensure_future(self._stop(replica, timeout))
+
+    def retire(self, replica: str, within: float) -> asyncio.Task[None]:
+        """Drain an engine for at most ``within`` seconds, then stop it. The task ends when it has stopped."""
+        if (task := self._retirements.get(replica)) is None:
+            task = self._retirements[replica] = asyncio.ensure_future(self._retire(replica, within))
+        return task
+
+    def note_exit(self, replica: str) -> None:
+        """Note that an engine exited by itself: its retirement stops no engine that is started later."""
+        self._retirements.pop(replica, None)
+
+    async def wait(self, replicas: Collection[str]) -> None:
+        """Wait until the engines of ``replicas`` that are being stopped have stopped."""
+        await asyncio.gather(*(asyncio.shield(task) for replica, task in self._stops.items() if replica in replicas))
+
+    def cancel(self) -> Sequence[asyncio.Task[None]]:
+        """Cancel the retirements. Returns the tasks to wait for: a stop that has begun ends by itself."""
+        retirements = [*self._retirements.values()]
+        for task in retirements:
+            task.cancel()
+        return [*retirements, *self._stops.values()]
+
+    async def _stop(self, replica: str, timeout: float | None) -> None:
+        if self._granted.of(replica):
+            self._on_busy(replica)
+            await asyncio.sleep(_NOTICES_WITHIN_S)
+        try:
+            await self._engines.stop(replica, timeout)
+        finally:
+            del self._stops[replica]
+            self._retirements.pop(replica, None)
+            self._on_stopped(replica)
+
+    async def _retire(self, replica: str, within: float) -> None:
+        await self._granted.drain(replica, within)
+        if replica in self._retirements:  # else it was stopped already, and another engine may run in its place
+            self.stop([replica], None)
+        if replica in self._stops:
+            await asyncio.shield(self._stops[replica])  # no variable: a failure would refer to the task that raised it
+
+
+class EngineExits:
+    """Counts the exits of each replica's engine, so that a broken request can find out whether its engine exited."""
+
+    def __init__(self) -> None:
+        self._generations: Counter[str] = Counter()
+        self._next: dict[str, asyncio.Future[None]] = {}
+
+    def note(self, replica: str) -> None:
+        """Note that the engine of ``replica`` exited."""
+        self._generations[replica] += 1
+        if (exit := self._next.pop(replica, None)) is not None:
+            exit.set_result(None)
+
+    def generation(self, replica: str) -> int:
+        """The number of exits of ``replica``'s engine."""
+        return self._generations[replica]
+
+    async def wait_for(self, replica: str, generation: int) -> None:
+        """Wait a moment for the exit of the engine with this number."""
+        if self._generations[replica] == generation:
+            exit = self._next.setdefault(replica, asyncio.get_running_loop().create_future())
+            await asyncio.wait({exit}, timeout=_NOTICE_S)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _why_not(target: str, task: asyncio.Task[None]) -> Exception | None:
+    if task.cancelled():
+        return LoadCancelled(f"The load of '{target}' was cancelled")
+    failure = task.exception()
+    if failure is None or isinstance(failure, EnginehouseError):
+        return failure
+    _log.error("'%s' could not be loaded", target, exc_info=failure)
+    return LoadFailed(f"'{target}' could not be loaded: {type(failure).__name__}; see the gateway's log")
