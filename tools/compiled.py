@@ -73,7 +73,7 @@ MODULES = {
         "mirror_job",
         "picking_job",
     ),
-    "gateway/enginehouse/relay/live": ("endings", "live_request", "traced_request", "watchdog"),
+    "gateway/enginehouse/relay/live": ("live_request", "live_requests", "traced_request"),
     "gateway/enginehouse/relay/retrying": ("retry_budget",),
     "gateway/enginehouse/relay/upstream": ("connection", "pool", "upstream"),
     "gateway/enginehouse/relay/web_sockets": ("web_socket",),

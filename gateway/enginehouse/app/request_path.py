@@ -138,7 +138,7 @@ class RequestPath:
         self.log.open(self.access_log)
         self.observers.start()
         if self.config.telemetry.access_log:
-            self.relay.endings.log_access = self.access_log.add
+            self.relay.requests.log_access = self.access_log.add
 
     def follow_caches(self) -> None:
         """Follow the prefix caches of engines that publish events."""
@@ -146,7 +146,7 @@ class RequestPath:
 
     async def close(self) -> None:
         """Deliver the last records, stop observers, write what callers have used, and log what is left."""
-        self.relay.endings.delivery.close()
+        self.relay.requests.delivery.close()
         await self.observers.stop()
         await self.access_log.close()
         await self.callers.close()

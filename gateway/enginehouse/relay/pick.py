@@ -13,7 +13,7 @@ from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.heads.headers import error_lines
 from enginehouse.relay.jobs.job import Suspects
 from enginehouse.relay.jobs.picking_job import PickingJob
-from enginehouse.relay.live.endings import Endings
+from enginehouse.relay.live.live_requests import LiveRequests
 from enginehouse.relay.request import CLIENT_LEFT, Request
 from enginehouse.telemetry.answer_meter import NO_ANSWER, AnswerMeter
 
@@ -56,8 +56,10 @@ class Pick(Request):
     ``fallbacks``: how many further addresses are wanted.
     """
 
-    def __init__(self, job: PickingJob, client: PickClient, endings: Endings, fallbacks: int, address: str) -> None:
-        super().__init__(job, endings)
+    def __init__(
+        self, job: PickingJob, client: PickClient, live_requests: LiveRequests, fallbacks: int, address: str
+    ) -> None:
+        super().__init__(job, live_requests)
         self._picking = job
         self._client = client
         self._fallbacks = fallbacks

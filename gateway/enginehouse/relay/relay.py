@@ -26,10 +26,9 @@ from enginehouse.relay.jobs.inference_job import InferenceJob
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.jobs.mirror_job import MirrorJob
 from enginehouse.relay.jobs.picking_job import PickingJob
-from enginehouse.relay.live.endings import Endings
 from enginehouse.relay.live.live_request import LiveRequest, MovedStream, each_alone
+from enginehouse.relay.live.live_requests import LiveRequests
 from enginehouse.relay.live.progress_reports import ProgressReports
-from enginehouse.relay.live.watchdog import Watchdog
 from enginehouse.relay.mirrors import Mirrors
 from enginehouse.relay.moves.drains import Drains
 from enginehouse.relay.pick import Pick, PickClient
@@ -46,21 +45,20 @@ from enginehouse.telemetry.record_delivery import RecordDelivery
 class Relay:
     """All live requests: opens them for clients, names them, and has their time limits watched.
 
-    ``live``: every open one. ``endings``: makes the records of those that end. ``drains``: moves streams away from
-    drained backends. ``mirrors``: sends copies of requests to other models.
+    ``requests``: watches them, and reports those that end. ``live``: every open one. ``drains``: moves streams away
+    from drained backends. ``mirrors``: sends copies of requests to other models.
     """
 
     def __init__(self, context: RelayContext, delivery: RecordDelivery, progress_reports: ProgressReports) -> None:
         self.context = context
-        self.endings = Endings(context, delivery)
+        self.requests = LiveRequests(context, delivery, progress_reports)
         self.progress_reports = progress_reports
-        self.live = live = self.endings.live
+        self.live = live = self.requests.live
         self.drains = Drains(context, live)
         self.mirrors = Mirrors(context, self._open_mirror)
-        self._watchdog = Watchdog(live, progress_reports, context.clock.now, context.waiting_room, self._tell_silence)
         self._turns = TranslationTurns()
         self._closed = False
-        self._named = self._begun_count = 0
+        self._named = 0
         self._id_prefix = b"req-%s-" % os.urandom(6).hex().encode()
 
     # --- for clients
@@ -115,16 +113,15 @@ class Relay:
     def open_pick(self, client: PickClient, path: str, headers: Headers, fallbacks: int = 0, address: str = "") -> Pick:
         """A new request whose bytes somebody else moves; ``client`` learns where it goes. ``address``: the client's."""
         job = PickingJob(self.context, path, headers, self.request_id(headers))
-        pick = Pick(job, client, self.endings, fallbacks, address)
-        self._begun(pick)
+        pick = Pick(job, client, self.requests, fallbacks, address)
+        self.requests.begin(pick)
         return pick
 
     def web_socket(self, path: str, headers: Headers, call: EngineCall, largest: int) -> WebSocket:
         """A new WebSocket; the caller then calls its ``run``. ``largest``: the size limit of an engine's messages."""
-        socket = WebSocket(
-            EngineJob(self.context, path, headers, self.request_id(headers), call), largest, self.endings
-        )
-        self._begun(socket)
+        job = EngineJob(self.context, path, headers, self.request_id(headers), call)
+        socket = WebSocket(job, largest, self.requests)
+        self.requests.begin(socket)
         return socket
 
     # --- for operators
@@ -132,7 +129,7 @@ class Relay:
     def mirror(self, settings: Mapping[str, MirrorSettings]) -> None:
         """Send copies of requests as ``settings`` say, by model."""
         self.mirrors.settings = settings
-        self.endings.on_ended = self.mirrors.ended if settings else None
+        self.requests.on_ended = self.mirrors.ended if settings else None
 
     def find(self, request_id: str) -> Sequence[LiveRequest]:
         """The live requests with that id. Clients choose ids, so there may be several."""
@@ -165,7 +162,7 @@ class Relay:
         """End every live request and close every connection."""
         self._closed = True
         each_alone(list(self.live), lambda request: request.cancel(shutting_down()))
-        self._watchdog.stop()
+        self.requests.stop()
         self.drains.close()
         for upstream in self.context.upstreams.values():
             upstream.pool.close()
@@ -212,24 +209,15 @@ class Relay:
         filtering.exchange = exchange
         return InterceptedExchange(interceptors, exchange, protocol, filtering, sharing)
 
-    def _tell_silence(self, now: float) -> None:
-        if self.context.interceptors is not None:
-            self.context.interceptors.tell_silence(now)
-
     def _open_mirror(
         self, writer: ResponseWriter, path: str, headers: Headers, request_id: bytes, real: RequestRecord
     ) -> OpenExchange:
         return self._exchange(MirrorJob(self.context, path, headers, request_id, real), writer)
 
     def _exchange(self, job: Job, writer: ResponseWriter) -> RelayedRequest:
-        exchange = RelayedRequest(job, writer, self.endings)
-        self._begun(exchange)
+        exchange = RelayedRequest(job, writer, self.requests)
+        self.requests.begin(exchange)
         return exchange
-
-    def _begun(self, request: LiveRequest) -> None:
-        self._begun_count += 1
-        self.live[request] = self._begun_count
-        self._watchdog.wake()
 
     def request_id(self, headers: Headers) -> bytes:
         """The id of a request with ``headers``: the client's, else a new one."""

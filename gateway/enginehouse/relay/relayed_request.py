@@ -25,8 +25,8 @@ from enginehouse.relay.heads.behalf import ATTEMPTS, wants_cache_line
 from enginehouse.relay.heads.headers import origin_lines
 from enginehouse.relay.jobs.continuation_job import ContinuationJob
 from enginehouse.relay.jobs.job import Job
-from enginehouse.relay.live.endings import WITHDRAWN, Endings
 from enginehouse.relay.live.live_request import MovedStream
+from enginehouse.relay.live.live_requests import WITHDRAWN, LiveRequests
 from enginehouse.relay.moves.move import Move
 from enginehouse.relay.request import CLIENT_LEFT, Request
 from enginehouse.relay.response_writer import ResponseWriter
@@ -57,8 +57,8 @@ class RelayedRequest(Request):
     _served_model: str = ""
     _unread: int = 0
 
-    def __init__(self, job: Job, writer: ResponseWriter, endings: Endings) -> None:
-        super().__init__(job, endings)
+    def __init__(self, job: Job, writer: ResponseWriter, live_requests: LiveRequests) -> None:
+        super().__init__(job, live_requests)
         self._reply = Reply(writer, stream_form(job.path))
         if job.trace is not None:
             self._reply.captured = job.trace.captured

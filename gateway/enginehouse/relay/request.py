@@ -13,8 +13,8 @@ from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.relay.attempts.attempt import Attempt, client_error, defect
 from enginehouse.relay.attempts.dispatch import Dispatch
 from enginehouse.relay.jobs.job import Job
-from enginehouse.relay.live.endings import WITHDRAWN, Endings
 from enginehouse.relay.live.live_request import LiveRequest
+from enginehouse.relay.live.live_requests import WITHDRAWN, LiveRequests
 from enginehouse.relay.live.live_state import LiveState
 from enginehouse.telemetry.answer_meter import NO_ANSWER, AnswerSize
 from enginehouse.telemetry.log_context import log_context
@@ -33,9 +33,9 @@ class Request(LiveRequest):
 
     _status: int = 0
 
-    def __init__(self, job: Job, endings: Endings) -> None:
+    def __init__(self, job: Job, live_requests: LiveRequests) -> None:
         self.job = job
-        self._endings = endings
+        self._live_requests = live_requests
         self._dispatch = Dispatch(job, self)
 
     # --- as others see it
@@ -177,13 +177,13 @@ class Request(LiveRequest):
         records a ``WITHDRAWN`` request.
         """
         self._status = status
-        job, dispatch, endings = self.job, self._dispatch, self._endings
+        job, dispatch, live_requests = self.job, self._dispatch, self._live_requests
         job.release(answer, model, left=status == CLIENT_LEFT and dispatch.sent > 0)
         dispatch.end(outcome, error.message if error is not None else "")
-        endings.live.pop(self, None)
+        live_requests.live.pop(self, None)
         if outcome != WITHDRAWN:
             said = "engine_error" if outcome == "served" and status >= 400 else outcome
-            endings.ended(job, self._facts(status, said, error, answer), self.address, self.answer_ends)
+            live_requests.ended(job, self._facts(status, said, error, answer), self.address, self.answer_ends)
 
     def _facts(self, status: int, outcome: str, error: RequestError | None, answer: AnswerSize) -> RequestFacts:
         """What is known of the request, but for its trace."""

@@ -17,7 +17,7 @@ class Watched:
 
     def __init__(self, gateway: ServedGateway) -> None:
         self.ended: list[RequestRecord] = []
-        gateway.relay.endings.log_access = lambda _, facts: self.ended.append(facts.record())
+        gateway.relay.requests.log_access = lambda _, facts: self.ended.append(facts.record())
 
     async def attempts(self) -> list[tuple[str, str, int]]:
         """The backend, the outcome and the status of each attempt of the only request."""

@@ -38,7 +38,7 @@ async def test_the_caller_is_known_everywhere(house: OpenGateway, engine: StartE
     assert (await gateway.ask(gateway.post({"user": "u-7"}, bearer("alice")))).status == 200
     await gateway.quiet()
     assert [(each.caller, each.user) for each in seen.routes] == [("alice", "u-7")]
-    gateway.relay.endings.delivery.close()
+    gateway.relay.requests.delivery.close()
     [record] = seen.records
     assert (record.caller, record.user) == ("alice", "u-7")
     assert " key=alice " in text_line(0.0, facts_of(record))

@@ -280,7 +280,7 @@ async def test_observers_get_a_record_once_the_answer_is_on_its_way(house: OpenG
     gateway = await house(await engine())
     told = NotedRecords(gateway)
     at_once: list[int] = []
-    gateway.relay.endings.log_access = lambda *_: at_once.append(len(told.records))
+    gateway.relay.requests.log_access = lambda *_: at_once.append(len(told.records))
     await gateway.ask()
     await told.only()
     assert at_once == [0]

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from time import perf_counter
 
 import pytest
 
 from enginehouse.aio.clock import SYSTEM_CLOCK
-from enginehouse.config.scheduling import SchedulingSettings
 from enginehouse.relay.attempts.attempt import Attempt
-from enginehouse.relay.live.progress_reports import ProgressReports
-from enginehouse.relay.live.watchdog import Watchdog
 from enginehouse.relay.upstream.connection import Connection
 from tests.support.at_once import AT_ONCE
 from tests.support.fake_transport import FakeTransport
@@ -216,27 +212,12 @@ async def test_a_slow_client_is_not_the_engines_fault(house: OpenGateway, engine
     assert gateway.fleet.backends()[0].last_error is None
 
 
-async def test_the_watchdog_has_every_live_exchange_look_at_the_clock(house: OpenGateway, engine: StartEngine) -> None:
+async def test_every_live_request_has_its_time_limit_checked(house: OpenGateway, engine: StartEngine) -> None:
     served = await engine()
-    gateway = await house(served, timeouts=LIMITS)
+    gateway = await house(served, timeouts={"first_byte": 0.001})
     clients = []
     for _ in range(2):
         served.plays(asyncio.Event())
         clients.append(await sent(gateway, served))
-    now = perf_counter()
-    sweeps = iter([now, now + 601])
-    live, room = gateway.relay.live, gateway.relay.context.waiting_room
-    reports = ProgressReports({}, SchedulingSettings(), {}, SYSTEM_CLOCK, room)
-    watchdog = Watchdog(live, reports, lambda: next(sweeps, now), room, lambda now: None)
-    watchdog.wake()
-    watchdog.wake()
-    assert [(await client.reply()).status for client in clients] == [504, 504]
-    watchdog.stop()
-
-
-async def test_the_watchdog_is_awake_while_there_are_requests(house: OpenGateway, engine: StartEngine) -> None:
-    served = await engine()
-    gateway = await house(served, timeouts={"first_byte": 0.001})
-    served.plays(asyncio.Event())
-    reply = await gateway.ask()
-    assert (reply.status, reply.code) == (504, "upstream_timeout")
+    replies = [await client.reply() for client in clients]
+    assert [(reply.status, reply.code) for reply in replies] == [(504, "upstream_timeout")] * 2

@@ -32,7 +32,7 @@ def request_metrics(relay: Relay, body_memory: BodyMemory) -> Iterator[Metric]:
         yield numbers(metric, from_zero(known.get(metric, ()), counters.labelled(metric)))
     for metric in counters.times:
         yield histograms(metric, counters.labelled_times(metric))
-    yield numbers(metrics.RECORDS_DROPPED, [([], relay.endings.delivery.dropped)])
+    yield numbers(metrics.RECORDS_DROPPED, [([], relay.requests.delivery.dropped)])
     drops = relay.context.router.filter_drops
     yield numbers(metrics.FILTER_DROPS, (([name], count) for name, count in drops.items()))
 

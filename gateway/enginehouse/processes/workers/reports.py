@@ -44,7 +44,7 @@ class Reporter:
         self._told = count if past else self._told
         shown = {_SHOWN_HEADER, *(name.encode() for name in self._path.session_headers())}
         filter_drops, engine_drops = _drained(context.router.filter_drops), _drained(context.engine_memory.dropped)
-        dropped, self._relay.endings.delivery.dropped = self._relay.endings.delivery.dropped, 0
+        dropped, self._relay.requests.delivery.dropped = self._relay.requests.delivery.dropped, 0
         return WorkerReport(
             counter_transfer.take(context.counters),
             ended,
@@ -89,7 +89,7 @@ def add_report(gateway: Gateway, report: WorkerReport, before: WorkerReport | No
     decisions: list[dict[str, Any]] = msgspec.json.decode(report.decisions)
     if decisions:
         context.decisions.tell(decisions)
-    gateway.relay.endings.delivery.dropped += report.records_dropped
+    gateway.relay.requests.delivery.dropped += report.records_dropped
     for drops, told in (
         (context.router.filter_drops, report.filter_drops),
         (context.engine_memory.dropped, report.engine_drops),

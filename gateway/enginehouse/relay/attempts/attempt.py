@@ -31,7 +31,7 @@ NEVER: Final = float("inf")
 class Attempt:
     """One try of a request: its share of the backend's load, its queue slot, its connection and its current time limit.
 
-    Times are in seconds of the gateway's clock. Call ``release`` once, at the end.
+    Times are in seconds of the gateway's clock. Call ``end`` once.
 
     - ``body``: of the request, as the engine gets it; empty once the answer begins.
     - ``slot``: only where the backend has a queue.
@@ -101,8 +101,8 @@ class Attempt:
 
     def hand_out(self) -> None:
         """Note that the request goes to the engine now, on somebody else's connection."""
-        if self.slot is None:
-            self._note_granted()
+        if self.slot is None and self._placement is not None:
+            self._placement.granted()
         self.sent_at = self.upstream.clock.now()
 
     def begins_answer(self, now: float) -> None:
@@ -138,7 +138,8 @@ class Attempt:
     def granted(self) -> None:
         """Note that the queue granted the attempt. The limit for all of the answer starts now."""
         self.granted_at = now = self.upstream.clock.now()
-        self._note_granted()
+        if self._placement is not None:
+            self._placement.granted()
         total = self.upstream.timeouts.total
         self.total_deadline = now + total if total else NEVER
 
@@ -231,8 +232,26 @@ class Attempt:
         if self.prompt is not None:
             self.prompt.cancel()
 
+    def end(self, outcome: str, why: str = "") -> AttemptFacts:
+        """End the attempt: abort what is under way, and give back its share of the load and its queue slot.
+
+        Returns what is known of it. ``why``: the message of its error.
+        """
+        facts = self.facts(outcome, why)
+        if self.connection is not None or self._task is not None or self.prompt is not None:
+            self.cancel()
+        self._load.end()
+        if self._held is not None:
+            self._held.drop()
+        if self._placement is not None:
+            self._placement.ended()
+        slot, self.slot = self.slot, None  # otherwise the cycle of the two waits for the garbage collector
+        if slot is not None:
+            slot.release()
+        return facts
+
     def facts(self, outcome: str, why: str = "") -> AttemptFacts:
-        """What is known of the attempt, which ends now with ``outcome``; ``why``: the message of its error."""
+        """What is known of the attempt as it is now, with ``outcome``."""
         facts, route, upstream = AttemptFacts(), self.route, self.upstream
         chosen = route.chosen
         facts.backend, facts.driver = upstream.name, upstream.driver
@@ -247,28 +266,11 @@ class Attempt:
         facts.prefix = self._placement.prefix if self._placement is not None else None
         return facts
 
-    def release(self) -> None:
-        """Give back the share of the load and the queue slot."""
-        self._load.end()
-        if self._held is not None:
-            self._held.drop()
-        if self._placement is not None:
-            self._placement.ended()
-        if self.prompt is not None:
-            self.prompt.cancel()
-        slot, self.slot = self.slot, None  # otherwise the cycle of the two waits for the garbage collector
-        if slot is not None:
-            slot.release()
-
-    def _note_granted(self) -> None:
-        if self._placement is not None:
-            self._placement.granted()
-
     def _send_on(self, connection: Connection, receiver: Receiver, request: bytes) -> None:
         self.connection = connection
         # Before: the engine's own span may begin while this process waits.
-        if self.slot is None and not self.sent_at:
-            self._note_granted()
+        if self.slot is None and not self.sent_at and self._placement is not None:
+            self._placement.granted()
         self.sent_at = now = self.upstream.clock.now()
         connection.send(receiver, request)
         self._limit = limit = self.upstream.timeouts.first_byte

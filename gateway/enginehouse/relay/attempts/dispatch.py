@@ -110,12 +110,6 @@ class Dispatch:
         self.leave(outcome, why)
         self.attempt = attempt
 
-    def end_attempt(self, attempt: Attempt, outcome: str, why: str = "") -> None:
-        """End ``attempt``, the current one or a rival of it, with ``outcome``; ``why``: the message of its error."""
-        self.attempts.append(attempt.facts(outcome, why))
-        attempt.cancel()
-        attempt.release()
-
     def cancel(self) -> None:
         """Abort the current attempt, without another call of ``sender``."""
         if self.attempt is not None:
@@ -133,7 +127,7 @@ class Dispatch:
             self.job.context.waiting_room.leave(place.ticket)
         attempt, self.attempt = self.attempt, None
         if attempt is not None:
-            self.end_attempt(attempt, outcome, why)
+            self.attempts.append(attempt.end(outcome, why))
 
     # --- from an engine that fails the job
 
@@ -351,8 +345,10 @@ class Dispatch:
             slot.take()
 
     def _send(self) -> None:
+        attempt = self.attempt
+        assert attempt is not None
         if self.job.prepares:
-            self.current().work(self._prepare, self._prepared)
+            attempt.work(self._prepare, self._prepared)
         else:
             self._send_now()
 

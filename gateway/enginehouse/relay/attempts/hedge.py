@@ -172,12 +172,12 @@ class Hedge:
             return
         rival = Attempt(route, upstream, job.began, body)
         if queue is not None and not rival.take_free_slot(queue, job):
-            rival.release()
+            rival.end("unsent")
             return
         try:
             context.router.carry_out(requirements, route)
         except RequestError:
-            rival.release()
+            rival.end("unsent")
             return
         rival.follow()
         context.budget.take(context.clock.now())
@@ -215,7 +215,7 @@ class Hedge:
             return
         if result == "failed":
             self._dispatch.exclude(rival)
-        self._dispatch.end_attempt(rival, outcome, why)
+        self._dispatch.attempts.append(rival.end(outcome, why))
 
     def _take(self, result: str) -> Attempt | None:
         rival, self._rival = self._rival, None

@@ -101,8 +101,7 @@ class Move:
             await continuer.move(self)
         finally:
             if not self._adopted:
-                self._attempt.cancel()
-                self._attempt.release()
+                self._attempt.end("cancelled")
             self._reply = None  # which refers to this move
         if not self._adopted or self._question is None:
             raise CannotContinue("The stream stays where it is")

@@ -14,7 +14,7 @@ from enginehouse.relay.engine_memory import EngineShare
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.heads.headers import origin_lines, read_lines
 from enginehouse.relay.jobs.engine_job import EngineJob
-from enginehouse.relay.live.endings import Endings
+from enginehouse.relay.live.live_requests import LiveRequests
 from enginehouse.relay.request import CLIENT_LEFT, Request
 from enginehouse.relay.response_writer import WebSocketPeer
 
@@ -32,8 +32,8 @@ class WebSocket(Request):
 
     endless: ClassVar[bool] = True
 
-    def __init__(self, job: EngineJob, largest: int, endings: Endings) -> None:
-        super().__init__(job, endings)
+    def __init__(self, job: EngineJob, largest: int, live_requests: LiveRequests) -> None:
+        super().__init__(job, live_requests)
         self._call = job.call
         self._largest = largest
         self._subprotocols: Sequence[str] = ()
