@@ -45,11 +45,11 @@ class Engines:
 
     def __init__(self, pools: Iterable[Pool]) -> None:
         self._connections = [
-            (pool, Connection(pool._keep, pool._remove, pool._writes, SYSTEM_CLOCK.now)) for pool in pools
+            (pool, Connection(pool.keep, pool._remove, pool._writes, SYSTEM_CLOCK.now)) for pool in pools
         ]
         for pool, connection in self._connections:
             connection.connection_made(Wire())
-            pool._keep(connection)
+            pool.keep(connection)
 
     @property
     def receiver(self) -> Receiver:
@@ -57,7 +57,7 @@ class Engines:
         for pool, connection in self._connections:
             receiver, connection._receiver = connection._receiver, None
             if receiver is not None:
-                pool._keep(connection)
+                pool.keep(connection)
                 return receiver
         raise LookupError("no request is under way")
 

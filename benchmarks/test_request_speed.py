@@ -102,9 +102,9 @@ def test_a_request(
         engines, batches = [], {gateway.admission.writes}
         for name, upstream in gateway.relay.context.upstreams.items():
             gateway.fleet.succeeded(name)
-            engine = Connection(upstream.pool._keep, upstream.pool._remove, upstream.pool._writes, SYSTEM_CLOCK.now)
+            engine = Connection(upstream.pool.keep, upstream.pool._remove, upstream.pool._writes, SYSTEM_CLOCK.now)
             engine.connection_made(Wire())
-            upstream.pool._keep(engine)
+            upstream.pool.keep(engine)
             engines.append(engine)
             batches.add(upstream.pool._writes)
         path = gateway.path
@@ -119,7 +119,7 @@ def test_a_request(
             for batch in batches:
                 batch.send()
             for engine in engines:
-                if not engine.usable:
+                if engine._receiver is not None:
                     for piece in answer:
                         engine.data_received(piece)
                         for batch in batches:

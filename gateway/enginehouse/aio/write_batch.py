@@ -20,40 +20,28 @@ class WriteBatch:
 
     A process that sleeps must be woken for a write, and waking it often costs more than the write. So the writes of a
     turn go out together: at its end, or when ``_MOST`` wait. Only the first one goes out at once, unless the last turn
-    had several. uvloop did much the same before 0.23. ``call_soon``: of the event loop; by default, of the one that
-    runs.
+    was ``busy``: it had several. uvloop did much the same before 0.23. ``call_soon``: of the event loop; by default, of
+    the one that runs. ``in_turn``: this turn has had a write. ``sent``: how many have gone out in it.
     """
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], object] | None = None) -> None:
         self.waiting: list[BatchedTransport] = []
-        self._call_soon = call_soon
-        self._in_turn = self._busy = False
-        self._sent = 0
+        self.call_soon = call_soon
+        self.in_turn = self.busy = False
+        self.sent = 0
 
-    def begin(self, transport: BatchedTransport) -> None:
-        """Let ``transport``, while no other one waits, send what it keeps: now or with those that follow."""
-        if not self._in_turn:
-            self._in_turn = True
-            if self._call_soon is None:
-                self._call_soon = asyncio.get_running_loop().call_soon  # this asks the system for the process each time
-            self._call_soon(self._end_turn)
-            if not self._busy:
-                self._sent = 1
-                transport.send()
-                return
-        self.waiting.append(transport)
-
-    def _end_turn(self) -> None:
-        self._busy = self._sent + len(self.waiting) > 1
-        self._in_turn = False
+    def end_turn(self) -> None:
+        """Send what waits, and note how busy the turn was."""
+        self.busy = self.sent + len(self.waiting) > 1
+        self.in_turn = False
         if self.waiting:
             self.send()
-        self._sent = 0
+        self.sent = 0
 
     def send(self) -> None:
         """Send what waits."""
         waiting, self.waiting = self.waiting, []
-        self._sent += len(waiting)
+        self.sent += len(waiting)
         for transport in waiting:
             try:
                 transport.send()
@@ -63,34 +51,45 @@ class WriteBatch:
 
 
 class BatchedTransport:
-    """A transport whose writes are part of ``batch``. What else connections need passes through."""
+    """A transport whose writes are part of ``batch``. What else connections need passes through.
+
+    ``closed``: by this process; the peer may have closed the connection without that.
+    """
 
     def __init__(self, transport: asyncio.Transport, batch: WriteBatch) -> None:
         self._transport = transport
         self._batch = batch
         self._kept = b""
-        self._closed = False
+        self.closed = False
 
     def write(self, data: bytes) -> None:
         """Send ``data``, at the latest once the event loop has handled what has arrived by now."""
+        batch = self._batch
         if self._kept:
             self._kept += data
         elif data:
             self._kept = data
-            waiting = self._batch.waiting
-            if not waiting:
-                self._batch.begin(self)
+            if batch.in_turn:
+                batch.waiting.append(self)
+                if len(batch.waiting) >= _MOST:
+                    batch.send()
             else:
-                waiting.append(self)
-                if len(waiting) >= _MOST:
-                    self._batch.send()
+                batch.in_turn = True
+                if batch.call_soon is None:
+                    batch.call_soon = asyncio.get_running_loop().call_soon  # this asks the system for the process
+                batch.call_soon(batch.end_turn)
+                if batch.busy:
+                    batch.waiting.append(self)
+                else:
+                    batch.sent = 1
+                    self.send()
         if len(self._kept) >= _LARGE:
             self.send()
 
     def send(self) -> None:
         """Send what is kept now."""
         data, self._kept = self._kept, b""
-        if data and not self._closed:
+        if data and not self.closed:
             try:
                 self._transport.write(data)
             except RuntimeError:  # from a lost connection, which is rare: asking first would cost every write time
@@ -99,18 +98,18 @@ class BatchedTransport:
 
     def is_closing(self) -> bool:
         """Whether the connection is closed, or will be once everything is sent."""
-        return self._closed or self._transport.is_closing()
+        return self.closed or self._transport.is_closing()
 
     def close(self) -> None:
         """Close once everything is sent. What is written from now on is dropped."""
         self.send()
-        self._closed = True
+        self.closed = True
         self._transport.close()
 
     def abort(self) -> None:
         """Close at once, after what is kept."""
         self.send()
-        self._closed = True
+        self.closed = True
         self._transport.abort()
 
     def get_write_buffer_size(self) -> int:

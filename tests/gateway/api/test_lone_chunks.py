@@ -84,4 +84,6 @@ def arrivals(draw: st.DrawFn) -> list[bytes]:
 @example([HEAD[:-2], framed(b"a"), LAST])
 @example([FIRST, b"0\r\n", framed(b"a"), LAST])
 def test_an_answer_is_the_same_however_it_arrives(pieces: list[bytes]) -> None:
-    assert hear(*pieces) == hear(b"".join(pieces))
+    whole = b"".join(pieces)
+    bytewise = [*(whole[at : at + 1] for at in range(len(whole) - 2)), whole[-2:]]  # the parser gets all of these
+    assert hear(*pieces) == hear(whole) == hear(*bytewise)

@@ -47,13 +47,13 @@ class FakeSocket:
 def delays(head: bytes, pieces: int) -> int:
     """How often the delay is asked for while so many pieces of an answer arrive."""
     opened = FakeSocket()
-    connection = Connection(lambda _: None, lambda _: None, AT_ONCE, SYSTEM_CLOCK.now)
+    idle: list[Connection] = []
+    connection = Connection(idle.append, idle.remove, AT_ONCE, SYSTEM_CLOCK.now)
     connection.connection_made(WithSocket(opened))
+    connection.send(KeptAnswer(), b"request")
     for data in [head, *[PIECE] * pieces, b"0\r\n\r\n"]:
-        if connection.usable:
-            connection.send(KeptAnswer(), b"request")
         connection.data_received(data)
-    assert connection.usable
+    assert idle == [connection]
     assert set(opened.options) <= {(socket.IPPROTO_TCP, QUICKACK, 0)}
     return len(opened.options)
 

@@ -51,7 +51,7 @@ def leave_no_file(monkeypatch: pytest.MonkeyPatch, *ports: int) -> None:
 def serving(pool: Pool) -> tuple[Connection, FakeTransport]:
     """A new connection of ``pool`` with a request on it."""
     transport = FakeTransport()
-    connection = Connection(pool._keep, pool._remove, AT_ONCE, SYSTEM_CLOCK.now)
+    connection = Connection(pool.keep, pool._remove, AT_ONCE, SYSTEM_CLOCK.now)
     connection.connection_made(transport)
     connection.send(IgnoredAnswer(), b"request")
     return connection, transport

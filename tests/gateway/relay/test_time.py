@@ -138,9 +138,9 @@ async def test_the_answer_before_does_not_limit_an_attempt_that_is_sent_again(
     await client.head()
     [attempt] = gateway.attempts()
     pool = attempt.upstream.pool
-    kept = Connection(pool._keep, pool._remove, AT_ONCE, SYSTEM_CLOCK.now)
+    kept = Connection(pool.keep, pool._remove, AT_ONCE, SYSTEM_CLOCK.now)
     kept.connection_made(FakeTransport())
-    pool._keep(kept)
+    pool.keep(kept)
     attempt.cancel()
     attempt.send(KeptAnswer(), b"request", reuse=True)
     gateway.pass_time(0)

@@ -8,6 +8,8 @@ _SMALL: Final = 1024
 _LINES: Final = tuple(b"%x\r\n" % size for size in range(_SMALL))
 _LINE_OF_WHOLE: Final = {len(line) + size + 2: line for size, line in enumerate(_LINES) if size}
 """The first line of a chunk, by the length of the whole chunk."""
+_SIZES: Final = {line[:-2]: size for size, line in enumerate(_LINES) if size}
+_LONGEST_SIZE: Final = 3
 
 
 def framed(content: bytes) -> bytes:
@@ -26,3 +28,19 @@ def content_of(data: bytes) -> bytes:
     if line is None or data[: len(line)] != line or data[-2] != 13 or data[-1] != 10:
         return b""
     return data[len(line) : -2]
+
+
+def whole_chunks(data: bytes) -> tuple[bytes, int]:
+    """The content of the small chunks in the usual spelling with which ``data`` begins, and where they end in it.
+
+    Leave what follows to the parser.
+    """
+    pieces, at = [], 0
+    while (line := data.find(b"\r\n", at, at + _LONGEST_SIZE + 2)) > 0:
+        size = _SIZES.get(data[at:line], 0)
+        end = line + 2 + size
+        if not size or data[end : end + 2] != b"\r\n":
+            break
+        pieces.append(data[line + 2 : end])
+        at = end + 2
+    return b"".join(pieces), at

@@ -10,7 +10,7 @@ import httptools
 
 from enginehouse.aio.write_batch import BatchedTransport, WriteBatch, batched
 from enginehouse.relay.answers.fast_path import FastPath
-from enginehouse.relay.events.chunk import content_of
+from enginehouse.relay.events.chunk import content_of, whole_chunks
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.heads.headers import FOR_THE_GATEWAY, without_named
 from enginehouse.relay.heads.known_head import KnownHead
@@ -45,7 +45,7 @@ class Receiver(Protocol):
 class Connection:
     """Sends one request at a time, as part of ``writes``, and hands the answer to its receiver, as it arrives.
 
-    - ``keep`` is called when the connection can serve again, ``remove`` when it is closed.
+    - ``keep`` is called when the connection can serve again, ``remove`` when it no longer can.
     - ``kept_at``: since when it is idle, on the loop's clock.
     - ``pieces``: how many pieces of the current answer's body have come.
     - ``fast_path``: of its events, if its receiver has opened one.
@@ -102,11 +102,6 @@ class Connection:
 
     # --- for the receiver
 
-    @property
-    def usable(self) -> bool:
-        """Whether a request may be sent now."""
-        return self._receiver is None and not self._transport.is_closing()
-
     def send(self, receiver: Receiver, request: bytes) -> None:
         """Send a whole request; ``receiver`` gets its answer."""
         self._receiver = receiver
@@ -156,24 +151,25 @@ class Connection:
 
     def data_received(self, data: bytes) -> None:
         """Pass on what arrived together in one call."""
-        if self._receiver is None:
+        receiver = self._receiver
+        if receiver is None:
+            self._remove(self)
             self._transport.abort()
             return
         if self._between_chunks and (content := content_of(data)):
             self._count_piece()  # before: sending it may pause the answer
             if self.fast_path is None or not self.fast_path.take(data, content):
-                self._receiver.answer(None, content, False)
-            return  # the parser, which is between two chunks, need not see this one
+                receiver.answer(None, content, False)
+            return
         first, self._began = not self._began, True
         if first and not self._head_only and (known := self._known_head.read(data)) is not None:
             head, body = known
-            self._answer_known(head, body)
+            self._began = False
+            self._free(True)
+            receiver.answer(head if len(body) == head.length else head.of_length(len(body)), body, True)
             return
-        self._pending += len(data)
         try:
-            self._parser.feed_data(data)
-            if self._pending > _LARGEST_HEAD and not self._complete:
-                raise _too_large()
+            self._parse(data, first)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._break(f"malformed response: {error.__context__ or error}")
             return
@@ -184,16 +180,29 @@ class Connection:
         self._between_chunks = self._chunk_complete and data.endswith(b"\r\n")
         self._deliver()
 
-    def _answer_known(self, head: AnswerHead, body: bytes) -> None:
-        """Deliver a whole answer whose head is known. The parser has seen nothing of it."""
-        receiver, self._receiver = self._receiver, None
-        assert receiver is not None
-        self._served += 1
-        self._began = False
-        self._keep_or_close(True)
-        if len(body) != head.length:
-            head = head.of_length(len(body))
-        receiver.answer(head, body, True)
+    def _parse(self, data: bytes, first: bool) -> None:
+        """Have ``data`` parsed, but for whole chunks: the parser would make three calls for each.
+
+        It is between two chunks before them and behind them. ``first``: ``data`` begins with the head.
+        """
+        head = data[: data.find(b"\r\n\r\n") + 4] if first else b""
+        if b"chunked" in head:
+            self._feed(head)
+            data = data[len(head) :]
+            self._between_chunks = self._chunked and self._head_new and not (self._complete or self._body)
+        if self._between_chunks:
+            self._body, end = whole_chunks(data)
+            data = data[end:]
+            self._chunk_complete = True
+            self._pending = 0 if end else self._pending
+        if data:
+            self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
+        self._pending += len(data)
+        self._parser.feed_data(data)
+        if self._pending > _LARGEST_HEAD and not self._complete:
+            raise _too_large()
 
     def _deliver(self) -> None:
         head = self._head if self._head_new else None
@@ -206,8 +215,9 @@ class Connection:
         if receiver is None:
             return
         if self._complete:
-            self._receiver = None
-            self._release()
+            keep_alive = self._keep_alive
+            self._reset()
+            self._free(keep_alive)
             receiver.answer(head, body, True)
         elif head is not None or body:
             if body:
@@ -220,22 +230,21 @@ class Connection:
             self._delays_at *= _DELAYED_ANEW
             delay_acknowledgements(self._transport)
 
-    def _release(self) -> None:
-        keep_alive = self._keep_alive
+    def _free(self, keep_alive: bool) -> None:
+        """Serve other requests, if the connection can, because this one is answered."""
+        self._receiver = None
         self._served += 1
-        self._reset()
-        self._keep_or_close(keep_alive)
-
-    def _keep_or_close(self, keep_alive: bool) -> None:
         if self._transport.get_write_buffer_size():
             self._transport.abort()  # the engine answered early and may never read the rest of the request
-        elif keep_alive:  # ``take`` passes over one that is closing
+        elif keep_alive:
             self._keep(self)
         else:
             self._transport.close()
 
     def eof_received(self) -> None:
         """Close: an engine that sends no more has nothing to say."""
+        if self._receiver is None:
+            self._remove(self)
 
     def pause_writing(self) -> None:
         self._set_writable(False)

@@ -51,11 +51,7 @@ class Pool:
 
     def take(self) -> Connection | None:
         """An idle connection, or ``None`` if there is none."""
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.usable:
-                return connection
-        return None
+        return self._idle.pop() if self._idle else None
 
     async def connect(self, *, keep: bool = True) -> Connection:
         """A new connection, for one request only unless ``keep``.
@@ -66,7 +62,7 @@ class Pool:
         if not origin.host:
             raise UpstreamError("its engine does not run")
         try:
-            connection = Connection(self._keep if keep else Connection.close, self._remove, self._writes, self._now)
+            connection = Connection(self.keep if keep else Connection.close, self._remove, self._writes, self._now)
             protocol = cast(asyncio.Protocol, connection)  # it has the methods, but a compiled class has no such base
             await self._outside.connector.connect(protocol, origin, self.tls)
         except (OSError, UnicodeError) as error:  # the latter for names that no host can have
@@ -84,7 +80,8 @@ class Pool:
         while self._idle:
             self._idle.pop().close()
 
-    def _keep(self, connection: Connection) -> None:
+    def keep(self, connection: Connection) -> None:
+        """Lend ``connection``, which is idle now, to the next request."""
         if self._closed:
             connection.close()
             return
