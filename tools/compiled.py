@@ -126,9 +126,8 @@ MODULES = {
         "engine_costs",
         "extractors",
         "filters",
+        "known_engines",
         "known_sections",
-        "learned_rate",
-        "learning",
         "shared_index",
     ),
 }

@@ -10,18 +10,14 @@ from operator import is_, ne
 from typing import Final
 
 from enginehouse import Candidate, ReplicaState
-from enginehouse_routing.learned_rate import EngineState
+from enginehouse_routing.known_engines import FIRST_RATE, OVERHEAD, EngineState
 
 FEW: Final = 8
 """For so many candidates, computing all again is faster than finding out what has changed."""
-FIRST_RATE: Final = 1e-4
-"""Seconds for a token, before any engine has answered."""
 ALIKE: Final = 1.25
 """Engines whose rates differ by less are equally fast: what each has learned depends on how busy it was."""
 _IN_TURN: Final = 2
 """Places that each decision computes again in rotation: what was learned long ago counts less with each turn."""
-OVERHEAD: Final = 256
-"""The tokens as which a prompt counts besides its own: an engine cannot answer in less than a step."""
 _MOST_CROWD: Final = 8.0
 """With more, slots would stay free for those whose prompts an engine has."""
 _DELAYING: Final = 4096

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 from collections import Counter, deque
 from collections.abc import Sequence
 from copy import deepcopy
@@ -9,9 +10,10 @@ import pytest
 
 from enginehouse import Candidate, Capabilities, ReplicaState, Requirements
 from enginehouse.domain.backend_load import Load
+from enginehouse.requests import Tokens
 from enginehouse.routing_facts import Placement
 from enginehouse_kit.testing import candidate, request, requirements
-from enginehouse_routing.cache_aware import CacheAware
+from enginehouse_routing.cache_aware import CacheAware, Learning
 
 RATE = 1e-4
 """The seconds for a token that are assumed before any answer."""
@@ -283,6 +285,27 @@ def test_the_size_of_a_cache_is_configured_or_reported(configured: int | None, r
     gateway.learn(gateway.asks(*range(100, 110)), engine)
     [first, _] = gateway.strategy.explain(gateway.asks(*range(10)), [engine, candidate("b")])
     assert first.parts["cached_tokens"] == 0
+
+
+def test_of_whole_answers_that_follow_each_other_at_once_the_first_one_counts() -> None:
+    gateway, engine = Gateway(), candidate("a")
+    placements = [gateway.place(gateway.asks(tokens=1000, stream=False), [engine])[1] for _ in range(3)]
+    for placement in placements:
+        placement.granted()
+    rates = []
+    for placement, gateway.now in zip(placements, (5.0, 5.001, 5.0021), strict=True):
+        placement.first_byte()
+        placement.counted(Tokens(1000, 10))
+        rates.append(gateway.strategy.learned()["a"]["ms_per_token"])
+    assert rates[0] == rates[1] < rates[2]
+
+
+def test_nothing_is_kept_of_requests_that_the_only_engine_has_answered() -> None:
+    gateway, engine = Gateway(), candidate("a")
+    for _ in range(300):
+        gateway.serve(gateway.asks(tokens=1000, stream=False), [engine], first=1.0)
+    gc.collect()
+    assert sum(isinstance(each, Learning) for each in gc.get_objects()) <= 1
 
 
 def test_it_shows_what_it_has_learned() -> None:

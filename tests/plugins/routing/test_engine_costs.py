@@ -9,27 +9,35 @@ from enginehouse import Candidate
 from enginehouse.domain.backend_load import Load
 from enginehouse_kit.testing import candidate
 from enginehouse_routing.engine_costs import EngineCosts
+from enginehouse_routing.known_engines import EngineState, KnownEngines
 
 
-def random_event(chance: Random, costs: EngineCosts, candidates: list[Candidate]) -> None:
+def add(engine: EngineState, tokens: int) -> None:
+    engine.backlog += tokens
+    engine.changes.append(engine.backend)
+
+
+def random_event(chance: Random, known: KnownEngines, candidates: list[Candidate]) -> None:
     """Something that changes what a candidate costs."""
     each = chance.choice(candidates)
-    engine, number = costs.engine(each.backend), chance.random()
+    engine, number = known.engine(each.backend), chance.random()
     happened = chance.randrange(8)
     if happened == 0:
-        costs.used(each.backend)
+        known.used(each.backend)
     elif happened == 1:
-        costs.begin(engine, round(1000 * number))
+        add(engine, round(1000 * number))
     elif happened == 2:
-        costs.read(engine, number, 300)
+        engine.learn(number, 556, 0)
     elif happened == 3:
-        costs.ended(engine, number)
+        engine.ended(number)
     elif happened == 4:
         each.load.begin()
     elif happened == 5:
-        costs.wrote(engine, number * (1 + candidates.index(each)) ** 2, 50)
+        engine.learn(number * (1 + candidates.index(each)) ** 2, 0, 50)
     elif happened == 6:
-        costs.will_be_read(costs.begin(engine, round(1000 * number)), 100 * number, costs.now())
+        tokens = round(1000 * number)
+        add(engine, tokens)
+        known.will_be_read(known.now() + number, lambda: add(engine, -tokens))
     elif each.load.pending:
         each.load.end()
 
@@ -48,11 +56,12 @@ def replicas(number: int) -> list[Candidate]:
 @pytest.mark.parametrize("seed", range(10))
 def test_the_costs_of_few_are_those_that_are_explained(seed: int, tokens: int, stream: bool) -> None:
     engines, crowded, lagged = tuple(replicas(4)), {"m@gpu-2": 500} if seed % 2 else {}, 0
-    chance, costs, clock = Random(seed), EngineCosts(1.0, crowded), count()
-    costs.now = lambda: next(clock) / 20
+    chance, known, clock = Random(seed), KnownEngines(), count()
+    costs = EngineCosts(known, 1.0, crowded)
+    known.now = lambda: next(clock) / 20
     costs.waiting = {engines[0].model: 4 * seed}
     for _ in range(200):
-        random_event(chance, costs, list(engines))
+        random_event(chance, known, list(engines))
         cached = {each.replica: chance.randrange(1500) for each in engines if chance.random() < 0.5}
         picked = costs.pick(engines, cached, tokens, stream)
         explained = costs.explained(engines, cached, tokens, stream)
@@ -60,18 +69,19 @@ def test_the_costs_of_few_are_those_that_are_explained(seed: int, tokens: int, s
         assert [costs.last_cost(each) for each in engines] == pytest.approx(again)
         limit = 1.05 * min(again) + 0.001
         near = [each for each, cost in zip(engines, again, strict=True) if cost <= limit]
-        assert picked is min(near, key=lambda each: costs.engine(each.backend).used)
+        assert picked is min(near, key=lambda each: known.engine(each.backend).used)
         lagged += any(parts.writing for _, parts in explained)
     assert bool(lagged) is not stream
 
 
 def test_among_many_each_is_made_anew_within_some_decisions() -> None:
-    chance, costs, engines = Random(7), EngineCosts(1.0), replicas(30)
+    chance, known, engines = Random(7), KnownEngines(), replicas(30)
+    costs = EngineCosts(known, 1.0)
     for _ in range(300):
-        random_event(chance, costs, engines)
+        random_event(chance, known, engines)
         costs.pick(engines, {}, 1000)
     for _ in range(30):
-        costs.used(engines[0].backend)  # what was learned of the others counts less with each turn
+        known.used(engines[0].backend)  # what was learned of the others counts less with each turn
     for _ in range(15):
         costs.pick(engines.copy(), {}, 1000)
     again = [cost for cost, _ in costs.explained(engines, {}, 1000)]
@@ -79,42 +89,44 @@ def test_among_many_each_is_made_anew_within_some_decisions() -> None:
 
 
 def test_changes_that_came_between_two_decisions_are_all_known_however_many() -> None:
-    costs, engines = EngineCosts(1.0), replicas(20)
+    known, engines = KnownEngines(), replicas(20)
+    costs = EngineCosts(known, 1.0)
     costs.pick(engines, {}, 1000)
-    costs.read(costs.engine("gpu-19"), 5.0, 300)
+    known.engine("gpu-19").learn(5.0, 556, 0)
     for _ in range(5000):
-        costs.ended(costs.engine("gpu-2"), 0.1)
+        known.engine("gpu-2").ended(0.1)
     costs.pick(engines, {}, 1000)
     again = [cost for cost, _ in costs.explained(engines, {}, 1000)]
     assert [costs.last_cost(each) for each in engines] == pytest.approx(again)
 
 
 def test_engines_that_are_gone_are_forgotten() -> None:
-    costs, engines = EngineCosts(1.0), replicas(4)
+    known, engines = KnownEngines(), replicas(4)
     for place in range(10_000):
-        costs.read(costs.engine(f"gone-{place}"), 1.0, 300)
-        costs.used(f"gone-{place}")
+        known.engine(f"gone-{place}").learn(1.0, 556, 0)
+        known.used(f"gone-{place}")
         for each in engines:
-            costs.used(each.backend)
-    known = costs.learned()
-    assert len(known) <= 4096
-    assert {"gone-9999", *(each.backend for each in engines)} <= known.keys()
+            known.used(each.backend)
+    learned = known.learned()
+    assert len(learned) <= 4096
+    assert {"gone-9999", *(each.backend for each in engines)} <= learned.keys()
 
 
 def test_engines_that_were_replaced_do_not_count_as_those_whose_turns_are_waited_for() -> None:
-    costs = EngineCosts(1.0)
+    known = KnownEngines()
     for generation in range(20):
         for turn in range(400):
-            costs.used(f"gpu-{generation}-{turn % 4}")
-    assert len(costs.learned()) <= 8
+            known.used(f"gpu-{generation}-{turn % 4}")
+    assert len(known.learned()) <= 8
 
 
 @pytest.mark.parametrize("tokens", [1000, 9000])
 @pytest.mark.parametrize("number", [4, 40])
 def test_the_parts_are_the_cost(number: int, tokens: int) -> None:
-    costs, engines = EngineCosts(1.0), replicas(number)
-    costs.read(costs.engine("gpu-0"), 0.2, 300)
-    costs.begin(costs.engine("gpu-2"), 700)
+    known, engines = KnownEngines(), replicas(number)
+    costs = EngineCosts(known, 1.0)
+    known.engine("gpu-0").learn(0.2, 556, 0)
+    add(known.engine("gpu-2"), 700)
     everywhere = {each.replica: 64 for each in engines}
     for cached in ({}, {"m@gpu-2": 2000}, everywhere, everywhere | {"m@gpu-1": 640, "m@gpu-3": 8000}):
         for each, (cost, parts) in zip(engines, costs.explained(engines, cached, tokens), strict=True):
@@ -122,18 +134,8 @@ def test_the_parts_are_the_cost(number: int, tokens: int) -> None:
 
 
 def test_the_cost_of_one_that_was_not_asked_about_is_not_known() -> None:
-    costs, engines = EngineCosts(1.0), replicas(3)
+    costs, engines = EngineCosts(KnownEngines(), 1.0), replicas(3)
     assert costs.last_cost(engines[0]) is None
     costs.pick(engines[:2], {}, 1000)
     assert costs.last_cost(engines[0]) is not None
     assert costs.last_cost(engines[2]) is None
-
-
-def test_of_answers_that_follow_each_other_at_once_the_first_one_counts() -> None:
-    costs, rates = EngineCosts(1.0), []
-    engine = costs.used("gpu-1")
-    for now, seconds in ((5.0, 10.0), (5.001, 40.0), (5.0021, 40.0)):
-        if costs.counts_answer(engine, now):
-            costs.answered(engine, seconds, 1000, 10)
-        rates.append(engine.learned.per_token)
-    assert rates[0] == rates[1] < rates[2]

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from enginehouse_routing.learned_rate import LearnedRates
+from enginehouse_routing.known_engines import EngineState
 
 READ, WRITE = 5e-5, 7e-3
 
@@ -16,19 +16,19 @@ class Engine:
     """An engine whose answers take ``READ`` and ``WRITE`` seconds for each token, times ``slow``, with noise."""
 
     def __init__(self, seed: int = 1, noise: float = 0.1) -> None:
-        self.learned = LearnedRates()
+        self.learned = EngineState("a", None, [])
         self.slow = 1.0
         self._chance = Random(seed)
         self._noise = noise
 
     def stream(self) -> None:
         read, written = self._tokens()
-        self.learned.read(self._took(read * READ), read)
-        self.learned.wrote(self._took(written * WRITE), written)
+        self.learned.learn(self._took(read * READ), read, 0)
+        self.learned.learn(self._took(written * WRITE), 0, written)
 
     def answer(self) -> None:
         read, written = self._tokens()
-        self.learned.answered(self._took(read * READ + written * WRITE), read, written)
+        self.learned.learn(self._took(read * READ + written * WRITE), read, written)
 
     def _tokens(self) -> tuple[int, int]:
         return self._chance.randrange(300, 6000), self._chance.randrange(10, 300)
@@ -64,9 +64,9 @@ def test_one_answer_that_is_late_changes_little(whole: bool) -> None:
         engine.stream()
     before = engine.learned.per_token
     if whole:
-        engine.learned.answered(60.0, 1000, 10)
+        engine.learned.learn(60.0, 1000, 10)
     else:
-        engine.learned.read(60.0, 1000)
+        engine.learned.learn(60.0, 1000, 0)
     assert before < engine.learned.per_token < 1.25 * before
 
 
@@ -83,10 +83,10 @@ def test_an_engine_that_becomes_slow_is_known_soon(whole: bool) -> None:
 
 @pytest.mark.parametrize(("seconds", "read", "written"), [(0.0, 0, 0), (0.0, 256, 0), (0.0, 256, 50), (1e9, 256, 1)])
 def test_whatever_an_answer_says_the_rates_are_numbers(seconds: float, read: int, written: int) -> None:
-    learned = LearnedRates()
+    learned = EngineState("a", None, [])
     for _ in range(1000):
-        learned.answered(seconds, read, written)
-        learned.wrote(seconds, written)
+        learned.learn(seconds, read, written)
+        learned.learn(seconds, 0, written)
     assert all(isfinite(each) for each in (learned.per_token, learned.per_written, learned.lowest, learned.highest))
 
 
