@@ -22,7 +22,7 @@ from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.routing.body.read import read_request
-from enginehouse.routing.body.replace_model import replace_model
+from enginehouse.routing.body.rewrite import replace_model
 from enginehouse.routing.router import Router
 from enginehouse.routing.strategy_table import StrategyTable
 from enginehouse.routing_facts import Placement, WeightedScorer

@@ -78,7 +78,7 @@ MODULES = {
     "gateway/enginehouse/relay/upstream": ("connection", "pool", "upstream"),
     "gateway/enginehouse/relay/web_sockets": ("web_socket",),
     "gateway/enginehouse/routing": ("filter_chain", "router", "strategy_runner", "strategy_table"),
-    "gateway/enginehouse/routing/body": ("body_filters", "end_user", "read"),
+    "gateway/enginehouse/routing/body": ("read", "rewrite"),
     "gateway/enginehouse/telemetry": (
         "access_line",
         "access_log",

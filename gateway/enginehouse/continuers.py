@@ -18,7 +18,7 @@ from enginehouse.interfaces.kept_streams import (
 from enginehouse.interfaces.moving_streams import StreamMove
 from enginehouse.relay.events.added_fields import cutter
 from enginehouse.relay.events.sse import is_whole, read_events
-from enginehouse.routing.body.replace_model import replace_model
+from enginehouse.routing.body.rewrite import replace_model
 
 __all__ = [
     "AnswerDiffers",

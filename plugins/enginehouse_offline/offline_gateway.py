@@ -20,8 +20,7 @@ from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.relay.jobs.hand_over_rules import hand_over_rules
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.rescheduling import ClusterView
-from enginehouse.routing.body.end_user import end_user
-from enginehouse.routing.body.read import read_request
+from enginehouse.routing.body.read import end_user, read_request
 from enginehouse.routing.recorder import explain_unread
 from enginehouse.routing_facts import Explanation
 from enginehouse.scheduling.guarded_swapper import explain_swap

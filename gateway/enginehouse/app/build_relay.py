@@ -25,7 +25,7 @@ from enginehouse.relay.engine_facts import EngineFacts
 from enginehouse.relay.intercepting.in_force import InForce
 from enginehouse.relay.intercepting.interceptors import InterceptorInForce, Interceptors
 from enginehouse.relay.retrying.hedge_delay import HedgeDelay
-from enginehouse.routing.body.body_filters import FiltersByName
+from enginehouse.routing.body.rewrite import FiltersByName
 from enginehouse.routing.models_to_try import ModelsToTry
 from enginehouse.scheduling.scheduling_rules import scheduling_limits
 

@@ -60,3 +60,9 @@ class Body(msgspec.Struct):
     max_tokens: Any = None
     max_completion_tokens: Any = None
     max_output_tokens: Any = None
+
+
+class NamedModel(msgspec.Struct):
+    """The only field of a body that matters before it is read."""
+
+    model: str = ""

@@ -26,7 +26,7 @@ from enginehouse.relay.retrying.hedge_delay import HedgeDelay
 from enginehouse.relay.retrying.retry_after import retry_after
 from enginehouse.relay.retrying.retry_budget import RetryBudget
 from enginehouse.relay.upstream.upstream import Upstream
-from enginehouse.routing.body.body_filters import FiltersByName
+from enginehouse.routing.body.rewrite import FiltersByName
 from enginehouse.routing.router import Router
 from enginehouse.scheduling.flow_control import CallerShares
 from enginehouse.scheduling.request_queue import RequestQueue

@@ -20,7 +20,7 @@ from enginehouse.relay.intercepting.interceptors import InterceptorInForce, Inte
 from enginehouse.relay.intercepting.sharing_writer import SharingWriter
 from enginehouse.relay.relayed_request import RelayedRequest
 from enginehouse.relay.response_writer import OpenExchange
-from enginehouse.routing.body.one_model import model_named
+from enginehouse.routing.body.read import model_named
 from enginehouse.telemetry.log_context import log_context
 
 _NO_TOKENS: Final = Tokens(0, 0)

@@ -16,7 +16,7 @@ from enginehouse.relay.jobs.inference_job import InferenceJob
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.jobs.mirror_job import MirrorJob
 from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
-from enginehouse.routing.body.replace_model import replace_model
+from enginehouse.routing.body.rewrite import replace_model
 from enginehouse.telemetry.counters import Histogram
 
 _log = logging.getLogger("enginehouse.relay")

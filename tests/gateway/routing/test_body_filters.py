@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from enginehouse import InvalidRequest
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import BodyFilterSettings, ModelSettings
-from enginehouse.routing.body.body_filters import FiltersByName, apply
+from enginehouse.routing.body.rewrite import FiltersByName, apply
 
 
 @pytest.mark.parametrize(

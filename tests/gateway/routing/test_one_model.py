@@ -7,7 +7,7 @@ import json
 import pytest
 
 from enginehouse.domain.errors import InvalidRequest
-from enginehouse.routing.body.one_model import check_one_model
+from enginehouse.routing.body.rewrite import check_one_model
 
 SEVERAL = [
     b'{"model":"n","model":"m"}',

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from enginehouse import InvalidRequest
 from enginehouse.routing.body.read import read_request
-from enginehouse.routing.body.replace_model import replace_model
+from enginehouse.routing.body.rewrite import replace_model
 
 MEBIBYTE = 1 << 20
 

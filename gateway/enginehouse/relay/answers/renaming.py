@@ -10,7 +10,7 @@ import msgspec
 
 from enginehouse.domain.errors import RequestError
 from enginehouse.relay.events.added_fields import Cut
-from enginehouse.routing.body.replace_model import replace_model
+from enginehouse.routing.body.rewrite import replace_model
 
 _MODEL: Final = re.compile(rb'("model"[ \t\r\n]*:[ \t\r\n]*)"[^"\\]*(?:\\.[^"\\]*)*"')
 _HELD: Final = 1024

@@ -15,11 +15,8 @@ from enginehouse.relay.context import RelayContext
 from enginehouse.relay.events.stream_form import CHUNKED
 from enginehouse.relay.jobs.job import Job, Suspects
 from enginehouse.relay.upstream.upstream import Upstream
-from enginehouse.routing.body.answer_limit import answer_limit
-from enginehouse.routing.body.end_user import end_user
-from enginehouse.routing.body.one_model import check_one_model
-from enginehouse.routing.body.read import read_request
-from enginehouse.routing.body.replace_model import replace_model
+from enginehouse.routing.body.read import answer_limit, end_user, read_request
+from enginehouse.routing.body.rewrite import check_one_model, replace_model
 
 _WITH_USAGE: Final = b'{"include_usage":true}'
 

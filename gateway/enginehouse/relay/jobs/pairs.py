@@ -20,7 +20,7 @@ from enginehouse.relay.jobs.prompt_request import PromptRequest
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
-from enginehouse.routing.body.replace_model import replace_model
+from enginehouse.routing.body.rewrite import replace_model
 
 _LONGEST_S = 3600.0
 """The time limit of an engine that has none."""

@@ -18,8 +18,7 @@ from enginehouse.relay.protocols.watching_writer import WatchingWriter
 from enginehouse.relay.request import Request
 from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
 from enginehouse.relay.upstream.client import client_of
-from enginehouse.routing.body.one_model import model_named
-from enginehouse.routing.body.read import plain_json
+from enginehouse.routing.body.read import model_named, plain_json
 
 Open = Callable[[ResponseWriter, str, Headers, Translation | None, str], OpenExchange]
 """Opens an exchange of a path, perhaps a translated one, for a client of a protocol."""
