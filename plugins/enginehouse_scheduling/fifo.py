@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 
-from enginehouse import RequestError, Scheduler, Swapper
+from enginehouse import ReplicaState, RequestError, Scheduler, Swapper
 from enginehouse.errors import LoadFailed, ModelNotFound, NotEnoughMemory, QueueFull, QueueTimeout, ReplicaLost
 from enginehouse.tickets import (
     Effects,
@@ -47,18 +47,22 @@ class Fifo(Scheduler):
 
     def on_request(self, ticket: Ticket) -> None:
         replica, now = ticket.replica, self._effects.now()
-        if refusal := self._closed or self._unknown(replica):
-            self._effects.refuse(ticket, refusal)
+        shown = self._effects.replica_state(replica)
+        if self._closed is not None or shown is None:
+            self._effects.refuse(ticket, self._closed or ModelNotFound(replica))
             return
         waiting = self._queue.place(ticket, self._priority(ticket))
-        claims = self._claims(now)
-        if self._queue.line(replica) is None and self._is_served_now(waiting, claims):
+        claims = StarvationClaims(self._queue, self._state, now)
+        can_serve = shown is ReplicaState.READY and self._state.is_at_rest(replica)
+        if can_serve and self._is_next(waiting, claims.barrier(replica)) and self._state.has_room(replica):
             self._grant(ticket)
         elif 0 < self._limits.max_queue <= len(self._queue):
             text = f"{len(self._queue)} requests wait already (scheduling.max_queue): try again later"
             self._effects.refuse(ticket, QueueFull(text))
+        elif can_serve:
+            self._serve(self._queue.add(waiting), claims.barrier(replica), now)
         else:
-            self._examine(self._queue.add(waiting), claims, now)
+            self._start(self._queue.add(waiting), self._state.running(), claims, now)
 
     def on_swap_done(self, done: SwapDone) -> None:
         swap = self._state.swaps.remove(done.swap)
@@ -82,7 +86,7 @@ class Fifo(Scheduler):
         if not self._state.usage.in_flight(replica):
             self._drain(now)
         elif line is not None and self._state.can_serve(replica):
-            self._serve(line, self._claims(now).barrier(replica), now)
+            self._serve(line, StarvationClaims(self._queue, self._state, now).barrier(replica), now)
 
     def on_cancel(self, ticket: Ticket) -> None:
         waiting = self._queue.remove(ticket)
@@ -137,9 +141,6 @@ class Fifo(Scheduler):
             Waiting(ticket=each.ticket, phase=phase, position=position) for position, (phase, each) in enumerate(found)
         ]
 
-    def _claims(self, now: float) -> StarvationClaims:
-        return StarvationClaims(self._queue, self._state, now)
-
     def _priority(self, ticket: Ticket) -> int:
         return ticket.priority + self._state.hosted(ticket.replica).priority
 
@@ -152,9 +153,9 @@ class Fifo(Scheduler):
         """
         if not len(self._queue):
             return
-        claims = self._claims(now)
+        claims = StarvationClaims(self._queue, self._state, now)
         for line in self._queue.lines():
-            if self._unknown(line.replica):
+            if self._effects.replica_state(line.replica) is None:
                 self._refuse_all(line, ReplicaLost(line.replica))
                 self._cancel_load(line.replica)
             elif self._state.can_serve(line.replica):
@@ -167,21 +168,14 @@ class Fifo(Scheduler):
             if self._start(line, running, claims, now):
                 running = self._state.running()
 
-    def _examine(self, line: ReplicaLine, claims: StarvationClaims, now: float) -> None:
-        if self._state.can_serve(line.replica):
-            self._serve(line, claims.barrier(line.replica), now)
-        else:
-            self._start(line, self._state.running(), claims, now)
-
-    def _is_served_now(self, waiting: WaitingTicket, claims: StarvationClaims) -> bool:
-        replica, state = waiting.ticket.replica, self._state
-        return state.can_serve(replica) and state.has_room(replica) and waiting.age < claims.barrier(replica)
+    def _is_next(self, waiting: WaitingTicket, barrier: TicketAge) -> bool:
+        """Whether a ticket that comes would not wait behind another one."""
+        return self._queue.line(waiting.ticket.replica) is None and waiting.age < barrier
 
     def _serve(self, line: ReplicaLine, barrier: TicketAge, now: float) -> None:
         """Grant tickets older than ``barrier``, as many as ``concurrency`` allows. The replica can serve."""
         overdue = self._state.overdue(now)
-        while len(line) and line.oldest.age < barrier and self._state.has_room(line.replica):
-            waiting = next(each for each in line.in_turn(overdue) if each.age < barrier)
+        while (waiting := line.next_in_turn(overdue, barrier)) is not None and self._state.has_room(line.replica):
             self._queue.remove(waiting.ticket)
             self._grant(waiting.ticket)
 
@@ -282,9 +276,6 @@ class Fifo(Scheduler):
         while len(line) and line.oldest.age[0] <= deadline:
             self._refuse(line.oldest.ticket, QueueTimeout(f"'{line.replica}' could not take the request {waited}"))
         self._leave_load(line.replica)
-
-    def _unknown(self, replica: str) -> ModelNotFound | None:
-        return ModelNotFound(replica) if self._effects.replica_state(replica) is None else None
 
 
 def _merged(lines: Sequence[Iterator[WaitingTicket]], overdue: float) -> Iterator[WaitingTicket]:

@@ -56,8 +56,7 @@ class Group(Swapper):
         """
         replicas, asleep = self._host.replicas, self._host.asleep
         wanted = replicas[target]
-        awake = (each for each in running if each != target and each not in asleep)
-        return [each for each in awake if self._must_go(replicas[each], wanted)]
+        return [each for each in running if each not in asleep and self._must_go(replicas[each], wanted)]
 
     def dispensable(self, target: str, running: Sequence[str]) -> Sequence[str]:
         """All but the members of other, persistent groups."""
@@ -75,7 +74,7 @@ class Group(Swapper):
         return msgspec.structs.replace(super().explain(target, running), set_name=place.name)
 
     def _must_go(self, runs: HostedReplica, wanted: HostedReplica) -> bool:
-        if runs.pin or wanted.pin or runs.model == wanted.model:
+        if runs.pin or wanted.pin or runs.model == wanted.model:  # the target itself, too
             return False
         here, there = self._place(wanted.model), self._place(runs.model)
         if here.name == there.name:

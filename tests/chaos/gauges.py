@@ -46,7 +46,7 @@ def leftovers(gateway: Gateway, workers: Iterable[Worker]) -> Iterator[str]:
             yield f"{waiting.ticket.id} waits at host {host.name}"
         if held := [*host._open]:
             yield f"host {host.name} holds {held}"
-        for replica, count in host._granted._counts.items():
+        for replica, count in host._granted.items():
             if count:
                 yield f"{count} in flight at {replica}"
     for name, log in gateway.engines.logs().items():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
-from enginehouse import ReplicaState
+from enginehouse import Observer, ReplicaState
 from enginehouse.scheduling.host_engines import EngineControl
-from enginehouse.scheduling.host_queue import HostQueue, QueueListener
+from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.scheduling.request_queue import TicketHolder
 from enginehouse.telemetry.observers import Observers
 from enginehouse.tickets import HostedReplica, HostFacts, SchedulingLimits, SwapDone, Ticket
@@ -16,7 +16,10 @@ from enginehouse_scheduling.fifo import Fifo
 
 
 class FakeEngines(EngineControl):
-    """Engines that start and stop when the test allows it. ``problem`` makes every start fail."""
+    """Engines that start and stop when the test allows it. ``problem`` makes every start fail.
+
+    ``cut``: the replicas whose requests were cut off.
+    """
 
     def __init__(self, shown: Mapping[str, ReplicaState]) -> None:
         self.shown = dict(shown)
@@ -25,6 +28,7 @@ class FakeEngines(EngineControl):
         self.may_start = asyncio.Event()
         self.may_stop = asyncio.Event()
         self.problem: Exception | None = None
+        self.cut: list[str] = []
 
     def states(self) -> Mapping[str, ReplicaState]:
         return self.shown
@@ -40,6 +44,9 @@ class FakeEngines(EngineControl):
         self.stopped.append((replica, timeout))
         await self.may_stop.wait()
         self.shown[replica] = ReplicaState.STOPPED
+
+    def stopping(self, replica: str) -> None:
+        self.cut.append(replica)
 
 
 class FakeHolder(TicketHolder):
@@ -61,19 +68,18 @@ class FakeHolder(TicketHolder):
         self.answer.exception()  # tests that read ``heard`` need not retrieve it
 
 
-class RecordingListener(QueueListener):
-    """Keeps the ends of swaps, and the replicas whose requests were cut off."""
+class SwapObserver(Observer):
+    """Keeps what the swaps that start evict, and the ends of swaps."""
 
     def __init__(self) -> None:
-        super().__init__(Observers())
-        self.cut: list[str] = []
+        self.evicted: list[tuple[str, ...]] = []
         self.ends: asyncio.Queue[SwapDone] = asyncio.Queue()
+
+    def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
+        self.evicted.append(evict)
 
     def swap_done(self, done: SwapDone) -> None:
         self.ends.put_nowait(done)
-
-    def stopping(self, replica: str) -> None:
-        self.cut.append(replica)
 
 
 class QueueStage:
@@ -81,8 +87,8 @@ class QueueStage:
 
     def __init__(self, replicas: Iterable[str], ready: str = "", limits: SchedulingLimits | None = None) -> None:
         states = {each: ReplicaState.READY if each in ready else ReplicaState.STOPPED for each in replicas}
-        self.engines, self.listener, scheduler = FakeEngines(states), RecordingListener(), Fifo()
-        self.queue = HostQueue("local", scheduler, self.engines, self.listener)
+        self.engines, self.swaps, scheduler = FakeEngines(states), SwapObserver(), Fifo()
+        self.queue = HostQueue("local", scheduler, self.engines, Observers([self.swaps]))
         facts = HostFacts(name="local", replicas={each: HostedReplica(replica=each, model=each) for each in states})
         scheduler.prepare(self.queue, OneAtATime(), facts, limits or SchedulingLimits())
         self._tickets = 0

@@ -9,7 +9,7 @@ from typing import Protocol, cast
 from enginehouse import ReplicaState
 from enginehouse.app import Gateway
 from enginehouse.scheduling.host_engines import EngineControl
-from enginehouse.scheduling.host_queue import HostQueue, QueueListener
+from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.observers import Observers
 from enginehouse.tickets import HostedReplica, HostFacts, SchedulingLimits
 from enginehouse_kit.testing import OneAtATime
@@ -33,7 +33,7 @@ class LaunchedEngine(EngineControl):
         self.starts = 0
         self._start: asyncio.Future[None] | None = None
         scheduler = Fifo()
-        self.queue = HostQueue("local", scheduler, self, QueueListener(Observers()))
+        self.queue = HostQueue("local", scheduler, self, Observers())
         hosted = HostedReplica(replica=self.replica, model=MODEL, concurrency=concurrency)
         facts = HostFacts(name="local", replicas={self.replica: hosted})
         limits = SchedulingLimits(cancel_loads=gateway.gateway.config.scheduling.cancel_loads)

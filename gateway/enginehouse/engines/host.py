@@ -30,12 +30,12 @@ from enginehouse.interfaces.launch_spec import ModelFacts
 from enginehouse.interfaces.launchers import EngineProcess
 from enginehouse.relay.moves.drains import Drains
 from enginehouse.scheduling.host_engines import EngineControl
-from enginehouse.scheduling.host_queue import HostQueue, QueueListener
+from enginehouse.scheduling.host_queue import HostQueue
 
 _MEASURE_EVERY_S = 30.0
 
 
-class Host(EngineControl, QueueListener):
+class Host(EngineControl):
     """Has the engines of one host, and the queue that orders them and whose requests they serve.
 
     ``engines``: by replica, those included that are being removed. A change of configuration has five steps.
@@ -54,7 +54,6 @@ class Host(EngineControl, QueueListener):
         ownership: EngineOwnership,
         caches: CacheFolders,
     ) -> None:
-        QueueListener.__init__(self, context.observers)
         self.name = name
         self._drains = drains
         self._context = context
@@ -80,7 +79,9 @@ class Host(EngineControl, QueueListener):
         self._has_released = False
         self._files = ModelFiles(self._note_facts)
         self.rules = rules = HostRules(context, self.engines, self._launches, self.servers, self._files)
-        self.queue = self._reports.queue = HostQueue(name, context.make_scheduler(), self, self, context.scheduler)
+        self.queue = self._reports.queue = HostQueue(
+            name, context.make_scheduler(), self, context.observers, context.scheduler
+        )
         self.queue.prepare(rules.swapper, rules.facts, rules.limits)
 
     def _engine(self, managed: ManagedReplica) -> Engine:

@@ -17,7 +17,7 @@ from enginehouse.interfaces.schedulers import SchedulingLimits
 from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper
 from enginehouse.scheduling.flow_control import Backlog
 from enginehouse.scheduling.host_engines import EngineControl
-from enginehouse.scheduling.host_queue import HostQueue, QueueListener
+from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.scheduling.request_queue import TicketHolder
 from enginehouse.scheduling.scheduling_rules import scheduling_rules
 
@@ -38,7 +38,6 @@ class RemoteQueues(Observer):
         self._reported: dict[str, int] = {}
         self._removed: list[RemoteQueue] = []
         self._backlogs: dict[str, Backlog] = {}
-        self._listener = QueueListener(context.observers)
         context.observers.add(self)
 
     def open(self) -> None:
@@ -95,7 +94,7 @@ class RemoteQueues(Observer):
         elif limit:
             try:
                 backlog = self._backlogs.setdefault(config.backends[name].host, Backlog())
-                self.queues[name] = RemoteQueue(name, self._context, limit, self._listener, backlog)
+                self.queues[name] = RemoteQueue(name, self._context, limit, backlog)
             except Exception:
                 _log.exception("Backend '%s' has no queue: its scheduler could not be made", name)
 
@@ -108,13 +107,14 @@ class RemoteQueue(HostQueue):
 
     launches: ClassVar[bool] = False
 
-    def __init__(self, name: str, context: HostContext, limit: int, listener: QueueListener, backlog: Backlog) -> None:
-        super().__init__(name, context.make_scheduler(), _RunningElsewhere(name), listener, context.scheduler, backlog)
+    def __init__(self, name: str, context: HostContext, limit: int, backlog: Backlog) -> None:
+        engine, scheduler = _RunningElsewhere(name), context.make_scheduler()
+        super().__init__(name, scheduler, engine, context.observers, context.scheduler, backlog)
         self.prepare(*self._rules(context.config, limit))
 
     def submit(self, ticket: Ticket, holder: TicketHolder) -> None:
         # the scheduler knows only its own line, and max_queue is one for all lines of the host
-        if 0 < self._most_waiting <= self.backlog.waiting and self._granted.of(self.name) >= self._limit:
+        if 0 < self._most_waiting <= self.backlog.waiting and self._granted[self.name] >= self._limit:
             error = QueueFull(f"{self.backlog.waiting} requests wait already (scheduling.max_queue): try again later")
             error.retry_after = self.backlog.retry_after()
             holder.refused(error)

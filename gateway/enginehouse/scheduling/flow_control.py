@@ -42,9 +42,7 @@ class Backlog:
         self.waiting -= 1
 
     def granted(self, now: float) -> None:
-        """Note that a request was granted at ``now``. Only grants while others wait show how fast the host is."""
-        if not self.waiting:
-            return
+        """Note that a request was granted at ``now`` while others wait: only then it shows how fast the host is."""
         if self._last is not None:
             self._grants = min(self._grants + 1, _REMEMBERED)
             self._pace_s += (now - self._last - self._pace_s) / self._grants

@@ -25,7 +25,7 @@ _NOTICE_S = 2.0
 
 
 class EngineControl(ABC):
-    """Starts and stops the engines of one host, by replica."""
+    """Starts and stops the engines of one host, by replica, and learns what becomes of their requests."""
 
     @abstractmethod
     def states(self) -> Mapping[str, ReplicaState]:
@@ -54,37 +54,21 @@ class EngineControl(ABC):
         """Free the memory of an engine for another one: stop it, or put it to sleep if its model says so."""
         await self.stop(replica, None)
 
+    def served(self, replica: str, caller: str | None, keep_alive: float | None) -> None:
+        """A granted request ended.
 
-class GrantedRequests:
-    """Counts the requests of each replica, and lets a drain wait for their end."""
+        ``caller``: the name of its caller's key. ``keep_alive``: the idle seconds for which it wants the replica kept,
+        if it says so.
+        """
 
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-        self._drained: dict[str, asyncio.Event] = {}
+    def stopping(self, replica: str) -> None:
+        """An engine is about to be stopped, although it serves requests: end them, or they hold its end up."""
 
-    def of(self, replica: str) -> int:
-        """The number of requests of ``replica``."""
-        return self._counts[replica]
+    def unloaded(self, replica: str) -> None:
+        """A server says that it has no longer loaded the model of a ready replica."""
 
-    def begin(self, replica: str) -> None:
-        """Count a request in."""
-        self._counts[replica] += 1
-
-    def end(self, replica: str) -> None:
-        """Count a request out. Call ``wake_drain`` when the scheduler knows."""
-        self._counts[replica] -= 1
-
-    def wake_drain(self, replica: str) -> None:
-        """End the wait for ``replica``, if it has no request left."""
-        if not self._counts[replica] and (drained := self._drained.pop(replica, None)) is not None:
-            drained.set()
-
-    async def drain(self, replica: str, within: float) -> None:
-        """Wait until ``replica`` has no request left, at most ``within`` seconds."""
-        if self._counts[replica]:
-            drained = self._drained.setdefault(replica, asyncio.Event())
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(drained.wait(), within)
+    def vacate(self, replica: str) -> None:
+        """A swap that waits would evict the replica, which has requests in flight."""
 
 
 class SwapTasks:
@@ -139,25 +123,18 @@ class SwapTasks:
 
 
 class EngineStops:
-    """Stops engines, and retires them: drains, then stops.
+    """Stops engines, and retires them: drains, then stops. ``on_stopped`` gets each replica that has stopped.
 
-    ``on_busy`` gets a replica that still serves requests, just before it is stopped; ``on_stopped`` gets each one that
-    has stopped.
+    ``granted``: the number of granted requests of each replica that have not ended. Live.
     """
 
-    def __init__(
-        self,
-        engines: EngineControl,
-        granted: GrantedRequests,
-        on_busy: Callable[[str], None],
-        on_stopped: Callable[[str], None],
-    ) -> None:
+    def __init__(self, engines: EngineControl, granted: Counter[str], on_stopped: Callable[[str], None]) -> None:
         self._engines = engines
         self._granted = granted
-        self._on_busy = on_busy
         self._on_stopped = on_stopped
         self._stops: dict[str, asyncio.Task[None]] = {}
         self._retirements: dict[str, asyncio.Task[None]] = {}
+        self._drained: dict[str, asyncio.Event] = {}
 
     def stop(self, replicas: Sequence[str], timeout: float | None) -> None:
         """Begin to stop engines within ``timeout`` seconds, by default their models' limits."""
@@ -170,6 +147,11 @@ class EngineStops:
         if (task := self._retirements.get(replica)) is None:
             task = self._retirements[replica] = asyncio.ensure_future(self._retire(replica, within))
         return task
+
+    def note_drained(self, replica: str) -> None:
+        """Note that the last granted request of ``replica`` has ended, and that the scheduler knows."""
+        if (drained := self._drained.pop(replica, None)) is not None:
+            drained.set()
 
     def note_exit(self, replica: str) -> None:
         """Note that an engine exited by itself: its retirement stops no engine that is started later."""
@@ -187,8 +169,8 @@ class EngineStops:
         return [*retirements, *self._stops.values()]
 
     async def _stop(self, replica: str, timeout: float | None) -> None:
-        if self._granted.of(replica):
-            self._on_busy(replica)
+        if self._granted[replica]:
+            self._engines.stopping(replica)
             await asyncio.sleep(_NOTICES_WITHIN_S)
         try:
             await self._engines.stop(replica, timeout)
@@ -198,7 +180,10 @@ class EngineStops:
             self._on_stopped(replica)
 
     async def _retire(self, replica: str, within: float) -> None:
-        await self._granted.drain(replica, within)
+        if self._granted[replica]:
+            drained = self._drained.setdefault(replica, asyncio.Event())
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(drained.wait(), within)
         if replica in self._retirements:  # else it was stopped already, and another engine may run in its place
             self.stop([replica], None)
         if replica in self._stops:
@@ -209,22 +194,18 @@ class EngineExits:
     """Counts the exits of each replica's engine, so that a broken request can find out whether its engine exited."""
 
     def __init__(self) -> None:
-        self._generations: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         self._next: dict[str, asyncio.Future[None]] = {}
 
     def note(self, replica: str) -> None:
         """Note that the engine of ``replica`` exited."""
-        self._generations[replica] += 1
+        self.counts[replica] += 1
         if (exit := self._next.pop(replica, None)) is not None:
             exit.set_result(None)
 
-    def generation(self, replica: str) -> int:
-        """The number of exits of ``replica``'s engine."""
-        return self._generations[replica]
-
     async def wait_for(self, replica: str, generation: int) -> None:
         """Wait a moment for the exit of the engine with this number."""
-        if self._generations[replica] == generation:
+        if self.counts[replica] == generation:
             exit = self._next.setdefault(replica, asyncio.get_running_loop().create_future())
             await asyncio.wait({exit}, timeout=_NOTICE_S)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 
 import msgspec
 
@@ -18,7 +17,7 @@ from enginehouse.domain.ticket import Phase, SwapDone, SwapId, Ticket
 from enginehouse.interfaces.schedulers import Scheduler, SchedulingLimits, Waiting
 from enginehouse.interfaces.swappers import HostFacts, Swapper
 from enginehouse.scheduling.flow_control import Backlog, missed, unfit
-from enginehouse.scheduling.host_engines import EngineControl, EngineExits, EngineStops, GrantedRequests, SwapTasks
+from enginehouse.scheduling.host_engines import EngineControl, EngineExits, EngineStops, SwapTasks
 from enginehouse.scheduling.request_queue import RequestQueue, TicketHolder
 from enginehouse.telemetry.observers import Observers, notify
 from enginehouse.telemetry.plugin_failures import log_plugin_failure, plugin_failed
@@ -36,44 +35,6 @@ _EARLY = {ReplicaState.DOWNLOADING: Phase.DOWNLOADING, ReplicaState.PLACING: Pha
 """What a load does before its engine starts."""
 
 
-class QueueListener:
-    """Receives the events of one host's queue, and tells ``observers`` those that they may want to know."""
-
-    def __init__(self, observers: Observers) -> None:
-        self._on_swap_started = observers.callbacks("swap_started")
-        self._on_swap_done = observers.callbacks("swap_done")
-        self._on_queue_changed = observers.callbacks("queue_changed")
-
-    def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
-        """A swap started."""
-        notify(self._on_swap_started, target, evict)
-
-    def swap_done(self, done: SwapDone) -> None:
-        """A swap ended."""
-        notify(self._on_swap_done, done)
-
-    def queue_changed(self) -> None:
-        """The waiting requests, or their order, may have changed."""
-        if self._on_queue_changed:
-            notify(self._on_queue_changed)
-
-    def served(self, replica: str, caller: str | None, keep_alive: float | None) -> None:
-        """A granted request ended.
-
-        ``caller``: the name of its caller's key. ``keep_alive``: the idle seconds for which it wants the replica kept,
-        if it says so.
-        """
-
-    def stopping(self, replica: str) -> None:
-        """An engine is about to be stopped, although it serves requests: end them, or they hold its end up."""
-
-    def unloaded(self, replica: str) -> None:
-        """A server says that it has no longer loaded the model of a ready replica."""
-
-    def vacate(self, replica: str) -> None:
-        """A swap that waits would evict the replica, which has requests in flight."""
-
-
 class HostQueue(RequestQueue):
     """Runs one host's scheduler: brings events to it and carries out its decisions. Implements ``Effects``.
 
@@ -85,7 +46,7 @@ class HostQueue(RequestQueue):
         name: str,
         scheduler: Scheduler,
         engines: EngineControl,
-        listener: QueueListener,
+        observers: Observers,
         plugin: PluginId = _UNNAMED,
         backlog: Backlog | None = None,
     ) -> None:
@@ -96,14 +57,16 @@ class HostQueue(RequestQueue):
         self.sampled = SampledCall(plugin, scheduler.on_tick)
         self._queue_timeout = self._shed_after = 0.0
         self._engines = engines
-        self._listener = listener
+        self._on_swap_started = observers.callbacks("swap_started")
+        self._on_swap_done = observers.callbacks("swap_done")
+        self._on_queue_changed = observers.callbacks("queue_changed")
         self._open: dict[str, tuple[Ticket, TicketHolder]] = {}
-        self._granted = GrantedRequests()
-        self._events: deque[Callable[[], None]] = deque()
+        self._granted: Counter[str] = Counter()
+        self._events: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
         self._handling = False
         self._swaps = SwapTasks(engines, self._swap_ended)
         self._failing: SwapDone | None = None
-        self._stops = EngineStops(engines, self._granted, listener.stopping, self._stopped)
+        self._stops = EngineStops(engines, self._granted, self._stopped)
         self._exits = EngineExits()
         self._doubts: dict[asyncio.Task[None], None] = {}
         self._unloaded: set[str] = set()
@@ -132,23 +95,24 @@ class HostQueue(RequestQueue):
     def submit(self, ticket: Ticket, holder: TicketHolder) -> None:
         self._open[ticket.id] = ticket, holder
         self.backlog.add()
-        self._handle(lambda: self._on_request(ticket))
+        self._handle(self._on_request, ticket)
         if (self._shed_after or ticket.deadline < math.inf) and ticket.id in self._open and not self._handling:
             self._control_flow(ticket)
 
     def cancel(self, ticket: Ticket) -> None:
         if self._take(ticket) is not None:
-            self._handle(lambda: self._scheduler.on_cancel(ticket))
+            self._handle(self._scheduler.on_cancel, ticket)
 
     def in_flight(self, replica: str) -> int:
         """The number of granted requests of ``replica`` that have not ended, those of other workers included."""
-        return self._granted.of(replica)
+        return self._granted[replica]
 
     def served(self, replica: str, caller: str | None = None, keep_alive: float | None = None) -> None:
-        self._granted.end(replica)
-        self._listener.served(replica, caller, keep_alive)
-        self._handle(lambda: self._scheduler.on_serve_done(replica))
-        self._granted.wake_drain(replica)
+        self._granted[replica] -= 1
+        self._engines.served(replica, caller, keep_alive)
+        self._handle(self._scheduler.on_serve_done, replica)
+        if not self._granted[replica]:
+            self._stops.note_drained(replica)
 
     def connection_lost(self, replica: str, generation: int) -> None:
         doubt = asyncio.ensure_future(self._settle(replica, generation))
@@ -163,15 +127,15 @@ class HostQueue(RequestQueue):
 
     def found_unloaded(self, replica: str, generation: int) -> None:
         if generation == self.generation(replica) and self.replica_state(replica) is ReplicaState.READY:
-            self._listener.unloaded(replica)
+            self._engines.unloaded(replica)
 
     def generation(self, replica: str) -> int:
-        return self._exits.generation(replica)
+        return self._exits.counts[replica]
 
     async def has_exited(self, replica: str, generation: int) -> bool:
         if replica not in self._unloaded and self.replica_state(replica) is ReplicaState.READY:
             await self._exits.wait_for(replica, generation)
-        return self._exits.generation(replica) != generation
+        return self._exits.counts[replica] != generation
 
     async def unload(self, replicas: Sequence[str], timeout: float) -> None:
         """Stop engines and refuse the requests that wait for them. Returns when the engines have stopped.
@@ -179,7 +143,7 @@ class HostQueue(RequestQueue):
         Requests in flight are cut off.
         """
         self.note_unload(replicas)
-        self._handle(lambda: self._scheduler.on_unload(replicas, timeout))
+        self._handle(self._scheduler.on_unload, replicas, timeout)
         await self._stops.wait(replicas)
 
     def note_unload(self, replicas: Collection[str]) -> None:
@@ -195,7 +159,7 @@ class HostQueue(RequestQueue):
     def reconfigure(self, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
         """Use another configuration. Waiting requests, served requests and swaps in flight stay as they are."""
         self._queue_timeout, self._shed_after = limits.queue_timeout, limits.shed_after
-        self._handle(lambda: self._scheduler.reconfigure(swapper, host, limits))
+        self._handle(self._scheduler.reconfigure, swapper, host, limits)
 
     def retire(self, replica: str, within: float) -> asyncio.Task[None]:
         """Drain an engine for at most ``within`` seconds, then stop it. The task ends when it has stopped.
@@ -224,7 +188,7 @@ class HostQueue(RequestQueue):
 
     async def close(self, error: Exception) -> None:
         """Refuse the waiting requests and cancel every load."""
-        self._handle(lambda: self._scheduler.on_shutdown(error))
+        self._handle(self._scheduler.on_shutdown, error)
         for ticket in self._tickets():  # those that the scheduler did not refuse
             self.refuse(ticket, error)
         if self._timer is not None:
@@ -246,7 +210,7 @@ class HostQueue(RequestQueue):
         self._unloaded.discard(target)
         stopping = ReplicaState.STOPPING  # an engine that is stopping already is not evicted by this swap
         evicted = tuple([replica for replica in evict if self.replica_state(replica) is not stopping]) if evict else ()
-        self._listener.swap_started(target, evicted)
+        notify(self._on_swap_started, target, evicted)
         return self._swaps.start(target, tuple(evict))
 
     def cancel_swap(self, swap: SwapId) -> None:
@@ -256,11 +220,12 @@ class HostQueue(RequestQueue):
         holder = self._take(ticket)
         if holder is None:
             return False
-        self.backlog.granted(self.now())
-        self._granted.begin(ticket.replica)  # first, because the request may end within the call
+        if self.backlog.waiting:  # only grants while others wait show how fast the host is
+            self.backlog.granted(self.now())
+        self._granted[ticket.replica] += 1  # first, because the request may end within the call
         granted = holder.granted()
         if not granted:
-            self._granted.end(ticket.replica)
+            self._granted[ticket.replica] -= 1
         return granted
 
     def refuse(self, ticket: Ticket, error: Exception) -> None:
@@ -274,8 +239,8 @@ class HostQueue(RequestQueue):
 
     def vacate(self, replicas: Sequence[str]) -> None:
         for replica in replicas:
-            if self._granted.of(replica):
-                self._listener.vacate(replica)
+            if self._granted[replica]:
+                self._engines.vacate(replica)
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -294,32 +259,35 @@ class HostQueue(RequestQueue):
 
     # --- the run loop
 
-    def _handle(self, event: Callable[[], None]) -> None:
-        self._events.append(event)
+    def _handle(self, event: Callable[..., None], *facts: object) -> None:
+        self._events.append((event, facts))
         if self._handling:
             return
         self._handling = True
         try:
             while self._events:
+                event, facts = self._events.popleft()
                 try:
-                    self._events.popleft()()
-                except BaseException as error:  # noqa: PERF203 - one bad event must not lose the others
+                    event(*facts)
+                except BaseException as error:
                     log_plugin_failure(self._plugin, f"failed on host '{self.name}'", error)
         finally:
             self._handling = False
-        self._listener.queue_changed()
+        notify(self._on_queue_changed)
         if self._timer is None and self._open:
-            self._tick_at(min(self.now() + _TICK_S, *(ticket.deadline for ticket in self._tickets())))
+            soon = self.now() + _TICK_S
+            self._tick_at(min(soon, *[ticket.deadline for ticket, _ in self._open.values()]))
 
     def _tick_at(self, when: float) -> None:
         self._timer = asyncio.get_running_loop().call_at(when + _RESOLUTION_S, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
-        self._handle(lambda: self.sampled.call(self.now()))
+        now = self.now()
+        self._handle(self.sampled.call, now)
         self._refuse_missed(self._tickets())
         if self._queue_timeout:
-            self._refuse_forgotten(self.now() - self._queue_timeout - _FORGOTTEN_AFTER_S)
+            self._refuse_forgotten(now - self._queue_timeout - _FORGOTTEN_AFTER_S)
 
     def _control_flow(self, ticket: Ticket) -> None:
         """Refuse ``ticket``, which waits for a slot, or another one, if that would take too long."""
@@ -345,7 +313,7 @@ class HostQueue(RequestQueue):
         """Refuse a waiting request without asking the scheduler, which sees its ticket cancelled."""
         holder = self._take(ticket)
         if holder is not None:
-            self._handle(partial(self._scheduler.on_cancel, ticket))
+            self._handle(self._scheduler.on_cancel, ticket)
             holder.refused(error)
 
     def _on_request(self, ticket: Ticket) -> None:
@@ -356,7 +324,7 @@ class HostQueue(RequestQueue):
         except BaseException as error:
             self.refuse(ticket, plugin_failed(self._plugin, error))
 
-    def _on_swap_done(self, done: SwapDone) -> None:
+    def _report_swap(self, done: SwapDone) -> None:
         self._failing = done if done.error is not None else None
         try:
             self._scheduler.on_swap_done(done)
@@ -369,18 +337,18 @@ class HostQueue(RequestQueue):
             text = f"'{ticket.replica}' was not available within scheduling.queue_timeout ({self._queue_timeout:g} s)"
             log_plugin_failure(self._plugin, f"kept a request past scheduling.queue_timeout on host '{self.name}'")
             self.refuse(ticket, QueueTimeout(text))
-            self._handle(partial(self._scheduler.on_cancel, ticket))
+            self._handle(self._scheduler.on_cancel, ticket)
 
     async def _settle(self, replica: str, generation: int) -> None:
         await self.has_exited(replica, generation)
         self.served(replica)
 
     def _swap_ended(self, done: SwapDone) -> None:
-        self._listener.swap_done(done)
-        self._handle(partial(self._on_swap_done, done))
+        notify(self._on_swap_done, done)
+        self._handle(self._report_swap, done)
 
     def _stopped(self, replica: str) -> None:
-        self._handle(lambda: self._scheduler.on_stopped(replica))
+        self._handle(self._scheduler.on_stopped, replica)
 
 
 def _early(waiting: Waiting, phase: Phase | None) -> Waiting:

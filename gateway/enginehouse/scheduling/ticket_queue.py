@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from itertools import takewhile
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from enginehouse.domain.ticket import Ticket
 
@@ -16,6 +18,9 @@ One that comes back after it lost its place has its old arrival.
 """
 TicketAge = tuple[float, int]
 """The time of arrival in seconds, and a running number. A smaller age means an older ticket."""
+_NO_BARRIER: Final[TicketAge] = (math.inf, 0)
+_rank: Final = attrgetter("rank")
+_age: Final = attrgetter("age")
 
 
 class WaitingTicket(NamedTuple):
@@ -28,14 +33,6 @@ class WaitingTicket(NamedTuple):
     def turn(self, overdue: float) -> tuple[bool, TicketAge | TicketRank]:
         """The sort key of service: tickets that arrived by ``overdue`` (seconds) by age, then the others by rank."""
         return (False, self.age) if self.age[0] <= overdue else (True, self.rank)
-
-
-def _rank(waiting: WaitingTicket) -> TicketRank:
-    return waiting.rank
-
-
-def _age(waiting: WaitingTicket) -> TicketAge:
-    return waiting.age
 
 
 class ReplicaLine:
@@ -60,6 +57,17 @@ class ReplicaLine:
         """The ticket that has waited longest."""
         return self._by_age[0]
 
+    def next_in_turn(self, overdue: float, barrier: TicketAge = _NO_BARRIER) -> WaitingTicket | None:
+        """The first of ``in_turn`` that is older than ``barrier``; ``None`` if there is none."""
+        if not self._by_age or self._by_age[0].age >= barrier:
+            return None
+        if self._by_age[0].age[0] <= overdue:
+            return self._by_age[0]
+        for waiting in self._by_rank:
+            if waiting.age < barrier:
+                return waiting
+        return None
+
     def in_turn(self, overdue: float) -> Iterator[WaitingTicket]:
         """The tickets in the order of ``WaitingTicket.turn``."""
         yield from takewhile(lambda waiting: waiting.age[0] <= overdue, self._by_age)
@@ -75,10 +83,11 @@ class ReplicaLine:
         self._by_rank.clear()
         self._by_age.clear()
 
-    def remove(self, waiting: WaitingTicket) -> None:
-        """Remove a ticket of this line."""
+    def remove(self, waiting: WaitingTicket) -> bool:
+        """Remove a ticket of this line. Returns whether others are left."""
         del self._by_rank[bisect_left(self._by_rank, waiting.rank, key=_rank)]
         del self._by_age[bisect_left(self._by_age, waiting.age, key=_age)]
+        return bool(self._by_age)
 
 
 class TicketQueue:
@@ -128,7 +137,9 @@ class TicketQueue:
     def add(self, waiting: WaitingTicket) -> ReplicaLine:
         """Add a ticket to the line of its replica and return that line."""
         replica = waiting.ticket.replica
-        line = self._lines.setdefault(replica, ReplicaLine(replica))
+        line = self._lines.get(replica)
+        if line is None:
+            line = self._lines[replica] = ReplicaLine(replica)
         line.add(waiting)
         self._waiting[waiting.ticket] = waiting
         return line
@@ -136,9 +147,6 @@ class TicketQueue:
     def remove(self, ticket: Ticket) -> WaitingTicket | None:
         """Remove a ticket and return its place; ``None`` if it does not wait."""
         waiting = self._waiting.pop(ticket, None)
-        if waiting is not None:
-            line = self._lines[ticket.replica]
-            line.remove(waiting)
-            if not len(line):
-                del self._lines[ticket.replica]
+        if waiting is not None and not self._lines[ticket.replica].remove(waiting):
+            del self._lines[ticket.replica]
         return waiting

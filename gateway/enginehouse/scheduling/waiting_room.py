@@ -117,10 +117,11 @@ class WaitingRoom(Observer):
 
     def queue_changed(self) -> None:
         """Plan after each event of a queue, such as the end of a request."""
-        self._plan_in_turn()
+        if self._guests:
+            self._plan_in_turn()
 
     def __len__(self) -> int:
-        return len(self._queue)
+        return len(self._guests)
 
     def join_others(self, others: OtherRooms) -> None:
         """Take turns with the rooms of other processes from now on."""
@@ -163,7 +164,7 @@ class WaitingRoom(Observer):
 
         Models without a free slot at a ready replica are passed over, unless ``thoroughly``.
         """
-        if self._planning or not len(self._queue):
+        if self._planning or not self._guests:
             return
         self._planning = True
         try:
@@ -174,7 +175,7 @@ class WaitingRoom(Observer):
 
     def tick(self) -> None:
         """Refuse requests that have waited for ``queue_timeout``, and plan the others. Call it often."""
-        if not len(self._queue):
+        if not self._guests:
             return
         if timeout := self._limits.queue_timeout:
             before = self.now() - timeout
@@ -203,7 +204,7 @@ class WaitingRoom(Observer):
 
     def _plan_in_turn(self) -> None:
         others = self.counts.others
-        if len(self._queue) and (others is None or not others.come_first(self._firsts(), self._overdue())):
+        if others is None or not others.come_first(self._firsts(), self._overdue()):
             self.plan()
 
     def _firsts(self) -> Sequence[WaitingTicket]:

@@ -22,7 +22,10 @@ def _outcome(error: Exception | None) -> str:
 
 
 class SwapReports(Observer):
-    """Logs one line for each swap and counts it. ``explain`` returns the plan of a swap that is about to begin."""
+    """Logs one line for each swap and counts it.
+
+    ``explain`` returns the plan of a swap that is about to begin: the line names the rule by which it evicts others.
+    """
 
     def __init__(self, counters: Counters, explain: Callable[[str], SwapPlan], now: Callable[[], float]) -> None:
         self._now = now
@@ -31,13 +34,7 @@ class SwapReports(Observer):
         self._begun: dict[str, tuple[float, tuple[str, ...], str]] = {}
 
     def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
-        try:
-            plan = self._explain(target)
-            rule = f", set {plan.set_name}" if plan.set_name else ""
-            rule += f", cost {plan.cost}" if plan.cost is not None else ""
-        except Exception:
-            rule = ""  # only the explanation failed
-        self._begun[target] = (self._now(), evict, rule)
+        self._begun[target] = (self._now(), evict, self._rule(target) if evict else "")
 
     def swap_done(self, done: SwapDone) -> None:
         ended = self._now()
@@ -50,3 +47,11 @@ class SwapReports(Observer):
             self._counters.evictions[replica] += 1
         evicted = ", ".join(evict) or "nothing"
         _log.info("Swap of %s: %s after %.2f s, evicted %s%s", done.target, outcome, duration, evicted, rule)
+
+    def _rule(self, target: str) -> str:
+        try:
+            plan = self._explain(target)
+        except Exception:
+            return ""  # only the explanation failed
+        rule = f", set {plan.set_name}" if plan.set_name else ""
+        return rule if plan.cost is None else f"{rule}, cost {plan.cost}"

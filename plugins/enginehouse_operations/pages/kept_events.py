@@ -37,6 +37,8 @@ class KeptEvents(NamedEvents):
 
     def __init__(self, facts: PageFacts, live: LiveStates) -> None:
         super().__init__(facts, live)
+        self._new: deque[tuple[float, str, Mapping[str, object]]] = deque(maxlen=_MOST)
+        """When each event happened that is not shortened yet, its name and its fields."""
         self._events: deque[KeptEvent] = deque(maxlen=_MOST)
         self._unwritten: list[KeptEvent] = []
         self._lines: int | None = None
@@ -51,28 +53,31 @@ class KeptEvents(NamedEvents):
                 self.send("backend_health", backend=each["backend"], health=each["health"], error=each["error"])
 
     def send(self, event: str, **facts: object) -> None:
-        self._keep(self._facts.epoch(), event, facts)
+        self._new.append((self._facts.epoch(), event, facts))
 
     def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
         self.send("swap_started", target=target, evict=evict, waiting=self._live.waiting_for(target))
 
     def newest_first(self, since: float, most: int) -> list[KeptEvent]:
         """At most so many events since that time."""
+        self._keep_new()
         return list(islice((each for each in reversed(self._events) if each["time"] >= since), most))
 
     def tick(self) -> None:
         """Note the moves of requests that have ended, and begin to write what is new."""
-        for time, facts in self._new_moves():
-            self._keep(time, "request_moved", facts)
+        self._new.extend((time, "request_moved", facts) for time, facts in self._new_moves())
+        self._keep_new()
         if self._working is None and (self._unwritten or self._lines is None):
             self._work(self._facts.folder() / _FILE)
 
-    def _keep(self, time: float, event: str, facts: Mapping[str, object]) -> None:
-        kept: dict[str, object] = {"event": event, "time": round(time, 3)}
-        for name, value in facts.items():
-            kept[name] = value[:_LONGEST_TEXT] if isinstance(value, str) else _short(value)
-        self._events.append(kept)
-        self._unwritten.append(kept)
+    def _keep_new(self) -> None:
+        """Keep the new events, with their texts and lists shortened."""
+        for time, event, facts in self._new:
+            short = {name: _short(value) for name, value in facts.items()}
+            kept = {"event": event, "time": round(time, 3), **short}
+            self._events.append(kept)
+            self._unwritten.append(kept)
+        self._new.clear()
 
     def _new_moves(self) -> Iterator[tuple[float, Mapping[str, object]]]:
         count, before = self._facts.ended_count(), self._ended

@@ -132,7 +132,7 @@ class LiveView:
         found = 0
         for live in self._relay.live:
             route = live.route
-            found += (route is not None and route.chosen.replica == replica) or replica in live.state().waits_for
+            found += replica in live.state().waits_for if route is None else route.chosen.replica == replica
         return found
 
     def evicted_for(self, candidate: ExplainedCandidate) -> list[str]:

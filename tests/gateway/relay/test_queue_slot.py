@@ -13,7 +13,7 @@ from enginehouse.errors import LoadFailed, QueueFull
 from enginehouse.relay.jobs.inference_job import InferenceJob
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.scheduling.host_engines import EngineControl
-from enginehouse.scheduling.host_queue import HostQueue, QueueListener
+from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.observers import Observers
 from enginehouse.tickets import Effects, HostFacts, SchedulingLimits, SwapDone, Ticket, Waiting
 from tests.support.scripted_engine import StartEngine
@@ -89,7 +89,7 @@ def engines() -> Engines:
 
 @pytest.fixture
 async def host(scheduler: Obedient, engines: Engines) -> HostQueue:
-    return HostQueue("local", scheduler, engines, QueueListener(Observers()))
+    return HostQueue("local", scheduler, engines, Observers())
 
 
 @pytest.fixture

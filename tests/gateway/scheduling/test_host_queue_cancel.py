@@ -18,12 +18,12 @@ async def test_a_cancelled_load_can_be_requested_again(begun: bool) -> None:
     if begun:
         await stage.engines.starting.wait()
     stage.queue.cancel(ticket)
-    done = await stage.listener.ends.get()
+    done = await stage.swaps.ends.get()
     assert isinstance(done.error, LoadCancelled)
 
     stage.engines.may_start.set()
     await stage.request("a").answer
-    assert (await stage.listener.ends.get()).error is None
+    assert (await stage.swaps.ends.get()).error is None
 
 
 async def test_a_client_that_gives_up_early_and_comes_back_gets_the_load_that_it_began() -> None:
@@ -36,8 +36,8 @@ async def test_a_client_that_gives_up_early_and_comes_back_gets_the_load_that_it
     stage.engines.may_start.set()
     await stage.request("a").answer
 
-    assert (await stage.listener.ends.get()).error is None
-    assert stage.listener.ends.empty()
+    assert (await stage.swaps.ends.get()).error is None
+    assert stage.swaps.ends.empty()
 
 
 @pytest.mark.parametrize(

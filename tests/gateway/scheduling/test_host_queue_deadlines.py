@@ -30,7 +30,7 @@ async def load(stage: QueueStage, seconds: float) -> None:
     await asyncio.sleep(seconds)
     stage.engines.may_start.set()
     await holder.answer
-    await stage.listener.ends.get()
+    await stage.swaps.ends.get()
 
 
 def gone(stage: QueueStage) -> None:

@@ -14,9 +14,10 @@ from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.ticket import Ticket
 from enginehouse.errors import PluginFailed
 from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.telemetry.observers import Observers
 from enginehouse.tickets import HostFacts, SchedulingLimits, Waiting
 from enginehouse_kit.testing import OneAtATime
-from tests.support.host_queues import FakeEngines, FakeHolder, RecordingListener
+from tests.support.host_queues import FakeEngines, FakeHolder
 from tests.support.virtual_time import Run
 
 pytestmark = pytest.mark.usefixtures("every_failure")
@@ -67,7 +68,7 @@ class Forgetful(Scheduler):
 
 def queue_of(scheduler: Scheduler, queue_timeout: float = 2.0) -> HostQueue:
     engines = FakeEngines({"a": ReplicaState.READY})
-    queue = HostQueue("local", scheduler, engines, RecordingListener(), PluginId("scheduler", "lazy", "acme"))
+    queue = HostQueue("local", scheduler, engines, Observers(), PluginId("scheduler", "lazy", "acme"))
     queue.prepare(OneAtATime(), HostFacts(name="local"), SchedulingLimits(queue_timeout=queue_timeout))
     return queue
 

@@ -47,7 +47,7 @@ async def test_an_engine_that_stays_busy_is_stopped_after_its_time(stage: QueueS
 def test_an_engine_that_is_cut_off_its_requests_may_notice_before_it_is_asked_to_stop(in_virtual_time: Run) -> None:
     async def scenario() -> None:
         stage, loop = QueueStage("a", ready="a"), asyncio.get_running_loop()
-        cut = stage.listener.cut
+        cut = stage.engines.cut
         stage.engines.may_stop.set()
         stage.request("a")
         began = loop.time()

@@ -1,4 +1,4 @@
-"""A host as its scheduler sees it: which replicas can serve, which can be loaded, and what prevents a swap."""
+"""The bookkeeping of a scheduler: what its host can serve and load now, and a guard against starvation."""
 
 from __future__ import annotations
 
@@ -6,11 +6,30 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
+from typing import ClassVar, NamedTuple
 
 import msgspec
 
-from enginehouse import ReplicaState, Swapper
-from enginehouse.tickets import Effects, HostedReplica, HostFacts, SchedulingLimits, SwapId
+from enginehouse import ReplicaState, RequestError, Swapper
+from enginehouse.tickets import (
+    Effects,
+    HostedReplica,
+    HostFacts,
+    ReplicaLine,
+    SchedulingLimits,
+    SwapId,
+    TicketAge,
+    TicketQueue,
+)
+
+__all__ = [
+    "ReplicaUsage",
+    "SchedulingState",
+    "StarvationClaims",
+    "SwapInFlight",
+    "SwapObstacle",
+    "SwapsInFlight",
+]
 
 
 class SwapObstacle(Enum):
@@ -60,12 +79,16 @@ class SchedulingState:
 
     def can_serve(self, replica: str) -> bool:
         """Whether ``replica`` is ready and neither swapped nor unloaded."""
-        return self.effects.replica_state(replica) is ReplicaState.READY and self._is_at_rest(replica)
+        return self.effects.replica_state(replica) is ReplicaState.READY and self.is_at_rest(replica)
 
     def can_start(self, replica: str) -> bool:
         """Whether the state of ``replica`` allows a swap to load it."""
         state = self.effects.replica_state(replica)
-        return state not in (None, ReplicaState.READY, ReplicaState.STOPPING) and self._is_at_rest(replica)
+        return state not in (None, ReplicaState.READY, ReplicaState.STOPPING) and self.is_at_rest(replica)
+
+    def is_at_rest(self, replica: str) -> bool:
+        """Whether ``replica`` is neither swapped nor unloaded."""
+        return replica not in self.stopping and not self.swaps.touch(replica)
 
     def is_lost(self, replica: str) -> bool:
         """Whether ``replica`` failed or is no longer known."""
@@ -121,12 +144,9 @@ class SchedulingState:
             return SwapObstacle.LOADS
         if any(self.usage.loaded_after(replica, now - self.limits.min_residency) for replica in evict):
             return SwapObstacle.RESIDENCY
-        if any(self.usage.in_flight(replica) for replica in evict):
+        if any(map(self.usage.in_flight, evict)):
             return SwapObstacle.BUSY
         return None
-
-    def _is_at_rest(self, replica: str) -> bool:
-        return replica not in self.stopping and not self.swaps.touch(replica)
 
 
 class SwapInFlight(msgspec.Struct, kw_only=True):
@@ -192,7 +212,7 @@ class ReplicaUsage:
 
     def __init__(self) -> None:
         self._in_flight: Counter[str] = Counter()
-        self._last_use: dict[str, int] = {}
+        self._last_use: Counter[str] = Counter()
         self._loaded_at: dict[str, float] = {}
         self._uses = 0
 
@@ -217,7 +237,7 @@ class ReplicaUsage:
 
     def least_recent_first(self, replicas: Iterable[str]) -> list[str]:
         """Sort by last use. Replicas that were never used come first, in the order given."""
-        return sorted(replicas, key=lambda replica: self._last_use.get(replica, 0))
+        return sorted(replicas, key=self._last_use.__getitem__)
 
     def loaded(self, replica: str, now: float) -> None:
         """Remember that ``replica`` became ready at ``now``."""
@@ -226,3 +246,75 @@ class ReplicaUsage:
     def loaded_after(self, replica: str, time: float) -> bool:
         """Whether ``replica`` became ready later than ``time``."""
         return self._loaded_at.get(replica, time) > time
+
+
+class _Claim(NamedTuple):
+    """A swap that a ticket has waited for too long.
+
+    ``holds`` means that only requests in flight prevent it, so newer requests for the replicas that it evicts wait.
+    While it waits for a load, an unload or a residency, holding them back would not help.
+    """
+
+    age: TicketAge
+    target: str
+    evict: Sequence[str]
+    holds: bool
+    cramped: bool
+
+
+class StarvationClaims:
+    """The claims of the tickets that are overdue at ``now``, the oldest first."""
+
+    NO_BARRIER: ClassVar[TicketAge] = (math.inf, 0)
+
+    def __init__(self, queue: TicketQueue, state: SchedulingState, now: float) -> None:
+        self._state = state
+        self._claims: list[_Claim] = []
+        if not len(queue):
+            return
+        overdue = state.overdue(now)
+        lines = [
+            line
+            for line in queue.lines()
+            if line.oldest.age[0] <= overdue and line.claims_from <= now and state.can_start(line.replica)
+        ]
+        if lines:
+            running = state.running()
+            for line in sorted(lines, key=lambda line: line.oldest.age):
+                self._add(line, running, now)
+
+    def barrier(self, replica: str) -> TicketAge:
+        """Return the age above which requests wait for ``replica`` although it is ready."""
+        return min(
+            (claim.age for claim in self._claims if claim.holds and replica in claim.evict), default=self.NO_BARRIER
+        )
+
+    def block(self, age: TicketAge, target: str, evict: Sequence[str], running: Sequence[str]) -> bool:
+        """Whether a claim older than ``age`` holds back a swap of ``target``.
+
+        It does if the two swaps collide, or if it would have more to evict after the load of ``target``.
+        """
+        return bool(self._claims) and any(
+            collide(target, evict, claim.target, claim.evict) or self._would_grow(claim, target, evict, running)
+            for claim in self._claims
+            if claim.age < age
+        )
+
+    def _add(self, line: ReplicaLine, running: Sequence[str], now: float) -> None:
+        target, age = line.replica, line.oldest.age
+        try:
+            evict = self._state.evictions(target, running, line.cramped)
+        except RequestError:
+            return
+        obstacle = self._state.obstacle(target, evict, now)
+        if obstacle is not SwapObstacle.STOPPING:
+            holds = obstacle in (None, SwapObstacle.BUSY) and not self.block(age, target, evict, running)
+            self._claims.append(_Claim(age, target, evict, holds, line.cramped))
+
+    def _would_grow(self, claim: _Claim, target: str, evict: Sequence[str], running: Sequence[str]) -> bool:
+        afterwards = [replica for replica in running if replica not in evict and replica != target]
+        try:
+            grown = self._state.evictions(claim.target, [*afterwards, target], claim.cramped)
+        except RequestError:
+            return True
+        return not set(grown) <= set(claim.evict)
