@@ -36,7 +36,7 @@ gateway's own dependencies.
 """
 MODULES = {
     "gateway/enginehouse/aio": ("clock", "write_batch"),
-    "gateway/enginehouse/api": ("admission", "authentication", "body_memory", "date_line"),
+    "gateway/enginehouse/api": ("admission",),
     "gateway/enginehouse/processes/workers": ("worker_request",),
     "gateway/enginehouse/domain": ("backend_load", "inference_request", "replica", "requirements", "route", "tokens"),
     "gateway/enginehouse/fleet": ("fleet", "health", "snapshot", "stale_averages", "verdicts"),

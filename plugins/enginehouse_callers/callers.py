@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import mmap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -58,13 +57,6 @@ _IN_MEMORY = "memory"
 """The limit store of one gateway. Its processes count in memory that they share."""
 
 
-class _SharedCounts(NamedTuple):
-    """``key_changes``: how often keys were changed at run time, so that all processes know at once."""
-
-    limits: LimitMemory
-    key_changes: memoryview
-
-
 class _Delivered(msgspec.Struct):
     """What a process has counted that writes nothing itself.
 
@@ -102,8 +94,8 @@ class Callers(Authenticator, Accounting):
         self._counts_usage = False
 
     @classmethod
-    def share(cls, processes: int) -> _SharedCounts:
-        return _SharedCounts(LimitMemory(processes), memoryview(mmap.mmap(-1, 8)).cast("q"))
+    def share(cls, processes: int) -> LimitMemory:
+        return LimitMemory(processes)
 
     def join(self, gateway: CountedGateway) -> None:
         self._gateway = gateway
@@ -122,11 +114,9 @@ class Callers(Authenticator, Accounting):
             self.store = self._limit_store()
             limits = CallerLimits(self.store, prices)
             self.keyring = Keyring(keys, limits, clock.epoch)
-            self._kept = KeptKeys(limits, self._names.copy, clock.epoch)
+            self._kept = KeptKeys(limits, self._names.copy, clock.epoch, self.changed)
             self._kept.spaces = (*NAMESPACES, *(space for space in self._spaces if space not in NAMESPACES))
-            if self._gateway.memory is not None:
-                self._kept.changes = self._gateway.memory.key_changes
-            self.keyring.recognisers = [self._kept]
+            self.keyring.kept = self._kept
             self.keeper = UsageKeeper(UsageMeter(clock.epoch, prices), usage.keep, clock.epoch)
             self._addresses = AddressLimits(server, limits)
             if usage.store not in ("", _NO_STORE):
@@ -162,7 +152,7 @@ class Callers(Authenticator, Accounting):
             store.prepare(str(settings.url), clock.now, clock.epoch)
 
         if memory is not None and settings.store == _IN_MEMORY:
-            shared = SharedLimitStore(memory.limits, self._gateway.process)
+            shared = SharedLimitStore(memory, self._gateway.process)
             prepare(shared)
             return shared
         store: LimitStore
@@ -172,7 +162,7 @@ class Callers(Authenticator, Accounting):
     # --- who sends a request
 
     def is_open(self) -> bool:
-        return self.keyring.is_open
+        return self.keyring.is_open()
 
     def caller(self, head: Headers) -> KeyHolder | None:
         return self.keyring.caller(head)
@@ -230,7 +220,7 @@ class Callers(Authenticator, Accounting):
 
     def process_died(self, process: int) -> None:
         if self._gateway.memory is not None:
-            self._gateway.memory.limits.clear(process)
+            self._gateway.memory.clear(process)
 
     def taken(self) -> Mapping[str, TakenLimit]:
         return self.store.taken()

@@ -29,7 +29,6 @@ _MARK_TEXT = """\
 Keys were made at run time, so everyone needs one, even if keys.json is lost.
 Remove this file and keys.json to open the gateway to everyone.
 """
-_LOOK_EVERY_S = 1.0
 _MOST_VERIFIED = 10_000
 
 
@@ -40,27 +39,29 @@ class KeptKeys:
     revoked and a file that is lost open nothing.
 
     ``taken`` returns the names that keys of the configuration have. ``spaces``: how the names of other callers begin.
-    ``epoch`` tells the time of day.
-    ``changes``: a number in memory that the processes of the gateway share. It grows with each change, so that all of
-    them know at once.
+    ``epoch`` tells the time of day. ``changed`` is called after each change, and has all processes ``follow``.
     """
 
-    def __init__(self, limits: CallerLimits, taken: Callable[[], Sequence[str]], epoch: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        limits: CallerLimits,
+        taken: Callable[[], Sequence[str]],
+        epoch: Callable[[], float],
+        changed: Callable[[], None],
+    ) -> None:
         self._limits = limits
         self._taken = taken
         self.spaces: tuple[str, ...] = NAMESPACES
         self._epoch = epoch
+        self._changed = changed
         self._file: Path | None = None
         self._keys: dict[str, KeptKey] = {}
         self._holders: dict[str, KeyHolder] = {}
         self._verified: dict[bytes, KeyHolder] = {}
         self._used: set[str] = set()
         self._read_at = (0, 0)
-        self._looked_at = 0.0
         self._problem = ""
         self._required = False
-        self.changes: memoryview | None = None
-        self._seen = 0
 
     def open(self, folder: Path) -> None:
         """Read the keys in ``folder``. Raises ``ConfigError`` for a file that cannot be read: nobody may come in."""
@@ -75,22 +76,19 @@ class KeptKeys:
         if self._file is not None and self._stamp() != self._read_at:
             self._read()
 
-    def _follow(self) -> None:
-        """Learn what other processes have changed. Raises ``Overloaded`` if that fails, since a key may be revoked."""
-        if self._file is None:
-            return
-        now, changed = self._epoch(), 0 if self.changes is None else self.changes[0]
-        if changed == self._seen and 0 <= now - self._looked_at < _LOOK_EVERY_S:
-            return
+    def follow(self) -> None:
+        """Learn what other processes have changed. If that fails, nobody may use a key, since it may be revoked."""
         try:
             self.refresh()
+            self._problem = ""
         except ConfigError as error:
             if not self._problem:
                 _log.error("Nobody may use a key made at run time until the file can be read: %s", error)
             self._problem = str(error)
-            raise Overloaded("The gateway cannot read its keys now; try again", retry_after=1) from None
-        self._problem = ""
-        self._seen, self._looked_at = changed, now
+
+    def _check(self) -> None:
+        if self._problem:
+            raise Overloaded("The gateway cannot read its keys now; try again", retry_after=1)
 
     def _stamp(self) -> tuple[int, int]:
         assert self._file is not None
@@ -103,7 +101,7 @@ class KeptKeys:
     def _read(self) -> None:
         assert self._file is not None
         stamp, before = self._stamp(), self._holders
-        self._required, self._looked_at = self._mark.exists(), self._epoch()
+        self._required = self._mark.exists()
         try:
             found = msgspec.json.decode(self._file.read_bytes(), type=dict[str, KeptKey])
             settings = {name: _settings(name, key.settings) for name, key in found.items()}
@@ -123,14 +121,8 @@ class KeptKeys:
 
     @property
     def is_active(self) -> bool:
-        """Whether there are keys, or have been."""
-        if self._file is None:
-            return False
-        changes = self.changes  # each request of a gateway without keys comes here
-        if (
-            changes is not None and changes[0] != self._seen
-        ) or not 0 <= self._epoch() - self._looked_at < _LOOK_EVERY_S:
-            self._follow()
+        """Whether there are keys, or have been. Raises ``Overloaded`` while the file cannot be read."""
+        self._check()
         return self._required or bool(self._keys)
 
     @property
@@ -139,7 +131,7 @@ class KeptKeys:
         return any(holder.admin and now < holder.expires for holder in self._holders.values())
 
     def find(self, shown: bytes) -> KeyHolder | None:
-        self._follow()
+        self._check()
         digest = hashlib.sha256(shown).digest()
         holder = self._verified.get(digest)
         if holder is None:
@@ -275,9 +267,7 @@ class KeptKeys:
         self._read_at = self._stamp()
         self._keys = keys
         self._verified.clear()
-        if self.changes is not None:
-            self.changes[0] += 1
-            self._seen = self.changes[0]
+        self._changed()
 
     @property
     def _mark(self) -> Path:

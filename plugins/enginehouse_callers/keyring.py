@@ -1,4 +1,4 @@
-"""Finds out whose key a request shows: one of the configuration, or one that others recognise."""
+"""Finds out whose key a request shows: one of the configuration, or one made at run time."""
 
 from __future__ import annotations
 
@@ -6,46 +6,28 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from time import time
-from typing import Final, Protocol
+from typing import Final
 
 from enginehouse import Headers, RequestError
 from enginehouse.callers import KeySettings
 from enginehouse.errors import Overloaded, Unauthorized
 from enginehouse_callers.accounts import CallerLimits, KeyHolder, configured
+from enginehouse_callers.kept_keys import KeptKeys
 from enginehouse_kit.credentials import bare, credential_header, credential_headers
 
 _MOST_SEEN: Final = 10_000
 """Headers that showed a key of the configuration: hashing them again takes longer than all other checks."""
 
 
-class Recogniser(Protocol):
-    """Recognises callers besides those of the configuration's keys."""
-
-    @property
-    def is_active(self) -> bool:
-        """Whether there may be any. If nobody is recognised, and no keys are set, everyone may do everything."""
-
-    @property
-    def has_operator(self) -> bool:
-        """Whether one of them may use operators' pages now."""
-
-    def find(self, shown: bytes) -> KeyHolder | None:
-        """The caller who shows this; ``None`` for anything unknown. Raises ``Unauthorized`` for what is not valid."""
-
-    def named(self, name: str) -> KeyHolder | None:
-        """The caller of that name."""
-
-
 class Keyring:
     """All keys. Without any, every caller may do everything.
 
-    ``limits`` counts what they use. ``recognisers`` are asked for what is no key of the configuration. ``epoch`` tells
-    the time of day.
+    ``limits`` counts what they use. ``kept``: those made at run time. ``epoch`` tells the time of day.
     """
 
     def __init__(self, keys: Sequence[KeySettings], limits: CallerLimits, epoch: Callable[[], float] = time) -> None:
         self.limits = limits
-        self.recognisers: list[Recogniser] = []
+        self.kept: KeptKeys | None = None
         self._epoch = epoch
         self._holders: dict[bytes, KeyHolder] = {}
         self._seen: dict[bytes, KeyHolder] = {}
@@ -57,15 +39,14 @@ class Keyring:
         self._seen.clear()
         self._holders = {_digest(key.key.encode()): configured(known.get(key.name), key, self.limits) for key in keys}
 
-    @property
     def is_open(self) -> bool:
-        """Whether no keys are set."""
-        if self._holders:
-            return False
-        for each in self.recognisers:  # noqa: SIM110 - each request asks, and a loop is faster than a generator
-            if each.is_active:
-                return False
-        return True
+        """Learn of changes of other processes, and return whether no keys are set.
+
+        Raises ``Overloaded`` if that is unknown.
+        """
+        if self.kept is not None:
+            self.kept.follow()
+        return not (self._holders or (self.kept is not None and self.kept.is_active))
 
     @property
     def has_operator(self) -> bool:
@@ -73,7 +54,7 @@ class Keyring:
         now = self._epoch()
         if any(holder.admin and now < holder.expires for holder in self._holders.values()):
             return True
-        return any(each.has_operator for each in self.recognisers)
+        return self.kept is not None and self.kept.has_operator
 
     def caller(self, headers: Headers) -> KeyHolder | None:
         """The caller whose key is in ``Authorization: Bearer``, ``x-api-key`` or ``api-key``; ``None`` without keys.
@@ -111,16 +92,10 @@ class Keyring:
                 self._seen.clear()
             self._seen[value] = holder
             return holder
-        holder = self._recognised(shown) if shown else None
+        holder = self.kept.find(shown) if shown and self.kept is not None else None
         if holder is None:
             raise Unauthorized("Unknown API key")
         return holder
-
-    def _recognised(self, shown: bytes) -> KeyHolder | None:
-        for each in self.recognisers:
-            if (holder := each.find(shown)) is not None:
-                return holder
-        return None
 
     @property
     def holders(self) -> Iterable[KeyHolder]:
@@ -132,10 +107,7 @@ class Keyring:
         for holder in self._holders.values():
             if holder.name == name:
                 return holder
-        for each in self.recognisers:
-            if (found := each.named(name)) is not None:
-                return found
-        return None
+        return None if self.kept is None else self.kept.named(name)
 
 
 def _digest(key: bytes) -> bytes:

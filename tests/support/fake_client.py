@@ -9,16 +9,15 @@ from typing import NamedTuple, cast
 from starlette.types import Receive, Scope, Send
 
 from enginehouse.aio.write_batch import WriteBatch
-from enginehouse.api.admission import Admission, OpensRequests
-from enginehouse.api.body_memory import BodyMemory
+from enginehouse.api.admission import Admission, BodyMemory, OpensRequests
 from enginehouse.api.cross_origin import CrossOriginProtection
-from enginehouse.api.date_line import DateLine
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import BackendSettings, ServerSettings, TimeoutSettings
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.http.client_connection import ClientConnection
 from enginehouse.http.cors import Cors
+from enginehouse.http.inbound import DateLine
 from enginehouse.http.relayed_paths import RelayedPaths
 from enginehouse.http.server import HttpServer
 from enginehouse.relay.response_writer import ResponseWriter
@@ -134,7 +133,7 @@ class FakeClient:
             max_body=1 << 20,
             body_memory=BodyMemory(0),
             writes=WriteBatch(),
-            date=DateLine(lambda: 0),
+            date=DateLine(lambda: 0).now,
         )
         paths = RelayedPaths(admission, [], lambda: cast(Aliases, None), lambda: [])
         self._server = HttpServer(self.engine.application, admission, paths, Cors(()), set(), set())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from time import time
 from typing import TYPE_CHECKING
 
-from enginehouse.api.authentication import ActiveAuthenticator, Authentication
+from enginehouse.api.admission import ActiveAuthenticator, Authentication
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.accounting import Accounting
 from enginehouse.interfaces.authenticators import Authenticator
@@ -33,7 +34,7 @@ class KnownKeys(Authenticator):
         self.ring = ring
 
     def is_open(self) -> bool:
-        return self.ring.is_open
+        return self.ring.is_open()
 
     def caller(self, head: list[tuple[bytes, bytes]]) -> KeyHolder | None:
         return self.ring.caller(head)
@@ -46,7 +47,7 @@ def asking(
     ring: Keyring, *more: ActiveAuthenticator, accounting: Accounting | None = None, clock: StoppedClock | None = None
 ) -> Authentication:
     """What asks a keyring, and then other authenticators, who sends a request."""
-    authentication = Authentication(accounting or Accounting(), *([clock] if clock is not None else []))
+    authentication = Authentication(accounting or Accounting(), clock or time)
     authentication.use([ActiveAuthenticator(PluginId("authenticator", "key"), KnownKeys(ring)), *more])
     return authentication
 

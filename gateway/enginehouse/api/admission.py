@@ -1,25 +1,33 @@
-"""The check of a request's head, before its body is read."""
+"""Who may send what: callers, by what their heads show, and bodies, by the memory that is left.
+
+Authenticators find out who sends a request; the one of keys, which also counts requests, is in the plugin ``callers``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, Protocol
+import math
+from collections.abc import Callable, Sequence
+from time import time
+from typing import Final, NamedTuple, Protocol
 
 from enginehouse.aio.write_batch import WriteBatch
-from enginehouse.api.authentication import Authentication
-from enginehouse.api.body_memory import BodyMemory
 from enginehouse.api.cross_origin import CrossOriginProtection
-from enginehouse.api.date_line import DateLine
-from enginehouse.domain.errors import BodyTooLarge
+from enginehouse.config.auth import LimitAmounts
+from enginehouse.domain.client_names import kept_name
+from enginehouse.domain.errors import BodyTooLarge, Forbidden, Overloaded, RequestError, Unauthorized
+from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.request import Headers
 from enginehouse.interfaces import protocols
-from enginehouse.interfaces.authenticators import AdmittedCaller
+from enginehouse.interfaces.accounting import Accounting
+from enginehouse.interfaces.authenticators import AdmittedCaller, Authenticator, Caller
 from enginehouse.relay.context import RelayContext
+from enginehouse.relay.heads.behalf import read_behalf
 from enginehouse.relay.jobs.engine_job import EngineCall
 from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
 from enginehouse.relay.upstream.upload import Upload
 from enginehouse.relay.web_sockets.web_socket import WebSocket
 from enginehouse.routing.body.form import FormReader
+from enginehouse.telemetry.plugin_failures import plugin_failed, wrong_result
 
 INFERENCE_PATHS = (
     "/v1/chat/completions",
@@ -51,6 +59,218 @@ FORM_PATHS = ("/v1/audio/transcriptions", "/v1/audio/translations", "/v1/images/
 """The endpoints whose ``POST`` is relayed to an engine: a form with a ``model``."""
 
 _CHECKED: Final = frozenset({b"content-length", b"origin"})
+_MOST_CALLERS: Final = 10_000
+_LONGEST: Final = 512
+"""Characters of a name, whose parts an authenticator has shortened itself."""
+_NEVER_ASKED: Final = -1
+
+
+class BodyMemory:
+    """Counts the bytes of request bodies from their arrival until the end of their request.
+
+    ``most``: the most bytes that may be held; 0 means no limit. Copies that the gateway makes are not counted: a body
+    that is changed for its engine takes up to twice as much.
+    """
+
+    __slots__ = ("held", "most")
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.held = 0
+
+    def take(self, size: int) -> None:
+        """Count ``size`` bytes that have arrived. Raises ``Overloaded`` if there is no room for them."""
+        if self.most:
+            self.check(size)
+        self.held += size
+
+    def check(self, size: int) -> None:
+        """Raise ``Overloaded`` if there is no room for ``size`` bytes."""
+        if self.most and self.held + size > self.most:
+            raise Overloaded(
+                f"The gateway holds {self.held} bytes of request bodies, and its limit is {self.most} "
+                "(server.max_body_memory): send the request again later"
+            )
+
+    @property
+    def is_scarce(self) -> bool:
+        """Whether more than half is taken. A body that need not be held yet then stays with its client."""
+        return bool(self.most) and self.held > self.most // 2
+
+
+class BodyShare:
+    """The share of one body in the memory: ``size`` bytes so far."""
+
+    __slots__ = ("_memory", "size")
+
+    def __init__(self, memory: BodyMemory) -> None:
+        self._memory = memory
+        self.size = 0
+
+    def take(self, size: int) -> None:
+        """Count ``size`` bytes that have arrived. Raises ``Overloaded`` if there is no room for them."""
+        self._memory.take(size)
+        self.size += size
+
+    def give_back(self) -> None:
+        """Count all bytes out, because they are no longer held."""
+        self._memory.held -= self.size
+        self.size = 0
+
+
+class ActiveAuthenticator(NamedTuple):
+    """One that may know callers."""
+
+    plugin: PluginId
+    authenticator: Authenticator
+
+
+class Authentication:
+    """Asks the active authenticators in their order. Without any, or while all are open, everyone may do everything.
+
+    ``accounting`` counts the requests of callers with limits. ``epoch`` tells the time of day. ``changes``: a number in
+    memory that the processes of the gateway share. It grows when an authenticator may have opened or closed.
+    """
+
+    def __init__(
+        self, accounting: Accounting, epoch: Callable[[], float] = time, changes: memoryview | None = None
+    ) -> None:
+        self._accounting = accounting
+        self._epoch = epoch
+        self._changes = memoryview(bytearray(8)).cast("q") if changes is None else changes
+        self._asked_at = _NEVER_ASKED
+        self._open = False
+        self._active: Sequence[ActiveAuthenticator] = ()
+        self._known: dict[tuple[str, Caller], AdmittedCaller] = {}
+
+    def use(self, active: Sequence[ActiveAuthenticator]) -> None:
+        """Ask these from now on."""
+        self._active = active
+        self._known.clear()
+        self.ask_again()
+
+    def changed(self) -> None:
+        """Have all processes ask again whether authenticators are open, before their next request."""
+        self._changes[0] += 1
+
+    def ask_again(self) -> None:
+        """As ``changed``, in this process."""
+        self._asked_at = _NEVER_ASKED
+
+    def _ask(self) -> None:
+        """Ask the authenticators whether they are open. While one fails, no request gets in, and each asks again."""
+        self._asked_at = _NEVER_ASKED
+        changes = self._changes[0]
+        for plugin, authenticator in self._active:
+            try:
+                self._open = bool(authenticator.is_open())
+            except RequestError:
+                raise
+            except BaseException as error:
+                raise plugin_failed(plugin, error) from error
+            if not self._open:
+                break
+        else:
+            self._open = True
+        self._asked_at = changes
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests need no credential."""
+        if self._asked_at != self._changes[0]:
+            self._ask()
+        return self._open
+
+    @property
+    def has_operators(self) -> bool:
+        """Whether anyone may use operators' pages now."""
+        return self.is_open or any(each.authenticator.has_operators() for each in self._active)
+
+    def caller(self, headers: Headers) -> AdmittedCaller | None:
+        """Whoever sends a request with these ``headers``; ``None`` if it needs no credential.
+
+        If it shows several, one that is right is enough. Raises ``Unauthorized``, or ``Overloaded`` while credentials
+        cannot be checked.
+        """
+        if self._asked_at != self._changes[0]:
+            self._ask()
+        if self._open:
+            return None
+        problem: RequestError | None = None
+        for plugin, authenticator in self._active:
+            try:
+                found = authenticator.caller(headers)
+                if found is None:
+                    continue
+                if not isinstance(found, AdmittedCaller):
+                    self._check_expiry(found)
+            except RequestError as error:
+                if not isinstance(problem, Overloaded):
+                    problem = error
+                continue
+            except BaseException as error:
+                raise plugin_failed(plugin, error) from error
+            admitted = found if isinstance(found, AdmittedCaller) else self._admitted(plugin, found)
+            if not admitted.gateway:
+                return admitted
+            behalf = read_behalf(headers)
+            return admitted if behalf is None else admitted.on_behalf(behalf.caller, behalf.priority)
+        raise problem or Unauthorized("No API key: send it as 'Authorization: Bearer KEY'")
+
+    def admin(self, headers: Headers) -> AdmittedCaller | None:
+        """As ``caller``. Also raises ``Forbidden`` unless the caller is an operator."""
+        caller = self.caller(headers)
+        if caller is not None and not caller.admin:
+            raise Forbidden(f"Key '{caller.name}' is not an admin key")
+        return caller
+
+    def named(self, name: str, models: Sequence[str] = ("*",)) -> AdmittedCaller | None:
+        """The caller called ``name``, who shows no credential now; ``None`` if no active authenticator has such a name.
+
+        ``models``: those that the credential permitted, where rights belong to credentials.
+        """
+        for plugin, authenticator in self._active:
+            if (known := authenticator.named(name)) is not None:
+                return known
+            space = f"{plugin.type}/"
+            if name.startswith(space):
+                own = name.removeprefix(space)
+                return self._admitted(plugin, Caller(own, tuple(models), limits=authenticator.limits_of(own)))
+        return None
+
+    def absent(self, name: str, models: Sequence[str], through: str = "") -> AdmittedCaller:
+        """As ``named``. ``through``: the key of the gateway that sent for them; empty for none.
+
+        Raises ``Forbidden`` if the key is gone.
+        """
+        key = through or name
+        found = self.named(key, models)
+        if found is None:
+            raise Forbidden(f"Key '{key}' does not exist any more, or has expired")
+        return found.on_behalf(name, found.priority) if through else found
+
+    def limits_of(self, name: str) -> LimitAmounts | None:
+        """The limits of the caller of that name, as an authenticator knows them."""
+        for plugin, authenticator in self._active:
+            space = f"{plugin.type}/"
+            if name.startswith(space):
+                return authenticator.limits_of(name.removeprefix(space))
+        return None
+
+    def _check_expiry(self, found: Caller) -> None:
+        if isinstance(found, Caller) and found.until != math.inf and self._epoch() >= found.until:
+            raise Unauthorized("The credential has expired")
+
+    def _admitted(self, plugin: PluginId, found: Caller) -> AdmittedCaller:
+        if not isinstance(found, Caller):
+            raise wrong_result(plugin, f"returned an object of type {type(found).__name__} from caller")
+        known = self._known.get((plugin.type, found))
+        if known is None:
+            name = f"{plugin.type}/{found.name if len(found.name) <= _LONGEST else kept_name(found.name)}"
+            if len(self._known) >= _MOST_CALLERS:
+                self._known.clear()
+            known = self._known[plugin.type, found] = self._accounting.counted(name, found)
+        return known
 
 
 class OpensRequests(Protocol):
@@ -93,7 +313,7 @@ class Admission:
 
     If no keys are set, it refuses web pages of other origins. ``client_timeout``: the seconds for which a client may
     leave answers unread; 0 means no limit. ``paths``: those whose ``POST`` is relayed.
-    ``writes``: those to all clients. ``date``: a header of every answer.
+    ``writes``: those to all clients. ``date``: makes the line of a header that every answer has.
     """
 
     def __init__(
@@ -106,7 +326,7 @@ class Admission:
         paths: Sequence[str] = INFERENCE_PATHS,
         body_memory: BodyMemory,
         writes: WriteBatch,
-        date: DateLine,
+        date: Callable[[], bytes],
         client_timeout: float = 0.0,
     ) -> None:
         self.relay = relay
@@ -124,7 +344,8 @@ class Admission:
 
         Raises ``Unauthorized``, ``Forbidden``, ``BodyTooLarge``, ``Overloaded`` or ``ShuttingDown``.
         """
-        caller = self.caller(headers)
+        self.relay.check_open()
+        caller = self.authentication.caller(headers)
         for name, value in headers:
             if name in _CHECKED:
                 if name == b"content-length":
@@ -136,10 +357,14 @@ class Admission:
                     self.cross_origin.check_origin(headers)
         return caller
 
-    def caller(self, headers: Headers) -> AdmittedCaller | None:
-        """As ``admit``, without a check of the origin and of the body's size."""
+    def admit_alike(self, headers: Headers, size: int) -> AdmittedCaller | None:
+        """As ``admit``, for a head like one that was admitted, and count its body of ``size`` bytes, which is here."""
         self.relay.check_open()
-        return self.authentication.caller(headers)
+        caller = self.authentication.caller(headers)
+        if size > self.max_body:
+            raise self.too_large()
+        self.body_memory.take(size)
+        return caller
 
     def admit_direct(self, headers: Headers) -> AdmittedCaller | None:
         """Admit a request for an engine itself. Also raises ``Forbidden`` for a key with a token limit.

@@ -8,11 +8,8 @@ from functools import partial
 
 from enginehouse.aio.slow_work import run_slowly
 from enginehouse.aio.write_batch import WriteBatch
-from enginehouse.api.admission import INFERENCE_PATHS, Admission
-from enginehouse.api.authentication import Authentication
-from enginehouse.api.body_memory import BodyMemory
+from enginehouse.api.admission import INFERENCE_PATHS, Admission, Authentication, BodyMemory
 from enginehouse.api.cross_origin import CrossOriginProtection
-from enginehouse.api.date_line import DateLine
 from enginehouse.app.plugin_instances import create, create_installed, identity, prepare
 from enginehouse.config.plugin_tables import plugin_table
 from enginehouse.config.schema import (
@@ -28,6 +25,7 @@ from enginehouse.engines.guards import guarded_driver, guarded_launcher, unguard
 from enginehouse.engines.host_context import HostContext, check_placement
 from enginehouse.engines.launch_line import launch_line, launch_spec
 from enginehouse.engines.pulled_models import PulledModels
+from enginehouse.http.inbound import DateLine
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.launchers import Launcher
@@ -96,7 +94,7 @@ def build_admission(config: Config, relay: Relay, authentication: Authentication
         body_memory=BodyMemory(config.server.max_body_memory),
         paths=(*INFERENCE_PATHS, *(path for path in relay.context.protocols if "{" not in path)),
         writes=WriteBatch(),
-        date=DateLine(relay.context.clock.epoch),
+        date=DateLine(relay.context.clock.epoch).now,
         client_timeout=config.timeouts.client,
     )
 

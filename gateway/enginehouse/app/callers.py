@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from enginehouse.aio.clock import Clock
 from enginehouse.aio.tasks import BackgroundTasks
-from enginehouse.api.authentication import ActiveAuthenticator, Authentication
+from enginehouse.api.admission import ActiveAuthenticator, Authentication
 from enginehouse.app.plugin_instances import ConfiguredPlugins, create, identity, prepare
 from enginehouse.config.auth import LimitAmounts
 from enginehouse.config.schema import Config, LimitSettings
@@ -38,10 +38,14 @@ Deliver = Callable[[bytes], None]
 
 
 class SharedAccounts(NamedTuple):
-    """What the processes of a gateway share of its accounting, and the number of this one."""
+    """What the processes of a gateway share of its accounting, and the number of this one.
+
+    ``changes``: as for ``Authentication``.
+    """
 
     memory: Any
     process: int
+    changes: memoryview
 
 
 class Callers:
@@ -65,8 +69,10 @@ class Callers:
         self._made = made = make_authenticators(config, registry)
         self._counted_by, accounting = _accounting(made) or (context.counted_by, Accounting())
         self.accounting, context.counted_by = accounting, self._counted_by
-        self.authentication = Authentication(accounting, context.clock.epoch)
+        self.authentication = Authentication(accounting, context.clock.epoch, shared and shared.changes)
         accounting.join(_CountedProcess(context, self.authentication, registry, shared))
+        for each in made:
+            each.authenticator.on_change = self.authentication.changed
         _check_needs(config, registry, made)
         configured = ConfiguredPlugins(config, registry)
         self.authentication.use([each for each in made if prepare_authenticator(registry, each, configured)])
@@ -94,6 +100,7 @@ class Callers:
                 remedy=f"enable the plugin 'callers', or remove {' and '.join(_KEPT)} to let everyone in",
             )
         self.accounting.open(folder, deliver)
+        self.authentication.ask_again()
 
     @property
     def folder(self) -> str:
@@ -103,6 +110,7 @@ class Callers:
     async def start(self) -> None:
         """Begin to count, and have authenticators fetch what they need. Nothing waits for that."""
         await self.accounting.start()
+        self._tasks.every(_EVERY_S, self.authentication.ask_again)
         for each in self._made:
             self._tasks.start(self._refreshing(each))
 

@@ -352,7 +352,7 @@ class ClientConnection:
     def _receive_known(self, data: bytes) -> bool:
         """Take a whole request whose head is like an earlier one. The parser does not see it."""
         last = self._last
-        if last is None or not last.answered or self._transport.is_closing():
+        if last is None or not last.answered or self._transport.closed:
             return False
         known = self._known.read(data)
         target = self._known.target
@@ -485,7 +485,7 @@ class ClientConnection:
             self._break_off()
             return
         if not self._reads_rest():
-            self._transport.write(last_response(error, self._admission.date.now()))
+            self._transport.write(last_response(error, self._admission.date()))
         self._transport.close()
         if last is not None and last.stream is not None:
             last.stream.disconnect()

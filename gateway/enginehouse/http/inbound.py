@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Callable
+from email.utils import formatdate
 from http import HTTPStatus
 from typing import Final
 
@@ -40,6 +41,25 @@ def last_response(error: RequestError, date: bytes) -> bytes:
     return status_line(error.status) + date + framing + body
 
 
+class DateLine:
+    """Makes the line of the header ``Date`` (RFC 9110, 6.6.1) once a second. ``epoch``: the time in seconds."""
+
+    __slots__ = ("_epoch", "_line", "_second")
+
+    def __init__(self, epoch: Callable[[], float]) -> None:
+        self._epoch = epoch
+        self._second = -1
+        self._line = b""
+
+    def now(self) -> bytes:
+        """The line for this second, ending in CRLF."""
+        second = int(self._epoch())
+        if second != self._second:
+            self._second = second
+            self._line = b"date: %s\r\n" % formatdate(second, usegmt=True).encode()
+        return self._line
+
+
 class Inbound(ResponseWriter):
     """One request on a connection, and the client's side of its exchange.
 
@@ -58,6 +78,8 @@ class Inbound(ResponseWriter):
     - ``until_close``: the end of the connection is the end of the answer.
     """
 
+    address = ""
+
     def __init__(
         self,
         transport: BatchedTransport,
@@ -74,7 +96,7 @@ class Inbound(ResponseWriter):
         self._transport = transport
         self._admission = admission
         self._on_answered = on_answered
-        self._address = address
+        self.address = address
         self._method = method
         self._target = target
         self.path = path
@@ -94,10 +116,6 @@ class Inbound(ResponseWriter):
         self.stream: BodyStream | None = None
         self._reads: Callable[[OpenExchange], None] | None = None
         self.expects = self.waits = self.head_first = self.whole = self.answered = self._sent = False
-
-    @property
-    def address(self) -> str:
-        return self._address
 
     @property
     def started(self) -> bool:
@@ -139,10 +157,7 @@ class Inbound(ResponseWriter):
         """Take the whole body of a request whose head is like one that was admitted. It can begin then."""
         admission, size = self._admission, len(body)
         try:
-            self.caller = admission.caller(self.headers)
-            if size > admission.max_body:
-                raise admission.too_large()
-            admission.body_memory.take(size)
+            self.caller = admission.admit_alike(self.headers, size)
         except RequestError as error:
             self.refuse(error)
             return
@@ -235,16 +250,16 @@ class Inbound(ResponseWriter):
     def client_disconnected(self) -> None:
         """The connection is closed."""
         exchange = self.exchange
-        self._let_go()
+        self._end()
         if exchange is not None:
             exchange.client_disconnected()
+
+    def _end(self) -> None:
+        """Drop the body, and what refers back to this: the cycle would wait for the garbage collector."""
+        self.exchange = self.opens = self._reads = None
         if self.stream is not None:
             self.stream.disconnect()
         self._give_back()
-
-    def _let_go(self) -> None:
-        """Drop what refers back to this: the cycle would wait for the garbage collector."""
-        self.exchange = self.opens = self._reads = None
 
     # --- to the client
 
@@ -255,10 +270,11 @@ class Inbound(ResponseWriter):
             return
         self._body = b""
         self._sent = True
-        head = _STATUS_LINES.get(status) or status_line(status)
-        length = len(body)
-        self._transport.write(b"%s%s%scontent-length: %d\r\n\r\n%s" % (head, lines, self._own_lines(), length, body))
-        self._answered()
+        head = (_STATUS_LINES.get(status) or status_line(status)) + lines + self._admission.date() + self.lines
+        self._transport.write(b"%scontent-length: %d\r\n\r\n%s" % (head, len(body), body))
+        self.answered = True
+        self._end()
+        self._on_answered(self)
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         """Prepare the head. It is sent with the first piece."""
@@ -275,7 +291,8 @@ class Inbound(ResponseWriter):
             self.until_close = True
             self.keep_alive = False
         closing = b"" if self.keep_alive else b"connection: close\r\n"
-        self._head = b"%s%s%s%s%s\r\n" % (status_line(status), lines, self._own_lines(), framing, closing)
+        own_lines = self._admission.date() + self.lines
+        self._head = b"%s%s%s%s%s\r\n" % (status_line(status), lines, own_lines, framing, closing)
         if self.head_first and length is None:
             head, self._head = self._head, b""
             self._sent = True
@@ -283,10 +300,6 @@ class Inbound(ResponseWriter):
 
     def settle(self, then: Callable[[RequestError | None], None]) -> None:
         then(None)  # as the base does, but compiled: every request asks
-
-    def _own_lines(self) -> bytes:
-        date = self._admission.date.now()
-        return date + self.lines if self.lines else date
 
     def write(self, chunk: bytes) -> None:
         """Send a piece, after the head if that has not been sent."""
@@ -314,14 +327,8 @@ class Inbound(ResponseWriter):
             self._transport.write(head)
         elif head or chunk:
             self._transport.write(head + chunk)
-        self._answered()
-
-    def _answered(self) -> None:
         self.answered = True
-        self._let_go()
-        if self.stream is not None:
-            self.stream.disconnect()
-        self._give_back()
+        self._end()
         self._on_answered(self)
 
     def unread(self) -> int:

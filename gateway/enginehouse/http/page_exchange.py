@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import httptools
 from starlette.types import ASGIApp, Message, Scope
 
-from enginehouse.api.body_memory import BodyMemory, BodyShare
+from enginehouse.api.admission import BodyMemory, BodyShare
 from enginehouse.domain.errors import InvalidRequest, RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.http.body_stream import BodyStream

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from enginehouse.api.admission import Admission
-from enginehouse.api.body_memory import BodyShare
+from enginehouse.api.admission import Admission, BodyShare
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.http.body_stream import BodyStream

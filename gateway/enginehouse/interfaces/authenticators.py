@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Protocol
 
@@ -119,7 +119,10 @@ class Authenticator(ABC):
     """Knows callers by what their requests show. The keys of ``[[auth.keys]]`` are the bundled one ``key``.
 
     While one is active, every request needs a credential. What an authenticator raises refuses the request.
+    ``on_change`` is set by the gateway, for ``changed``.
     """
+
+    on_change: Callable[[], None] | None = None
 
     def prepare(self, configured: Configured) -> bool:
         """Take a configuration: at start, and again whenever another one is in force. Return whether it is active.
@@ -131,9 +134,14 @@ class Authenticator(ABC):
     def is_open(self) -> bool:
         """Return whether requests need no credential of this authenticator now, as it has given none to anyone.
 
-        Asked for each request.
+        Asked at start, for each configuration, once a second, and after ``changed``; for each request while it fails.
         """
         return False
+
+    def changed(self) -> None:
+        """Have all processes of the gateway ask ``is_open`` again, before their next request."""
+        if self.on_change is not None:
+            self.on_change()
 
     @abstractmethod
     def caller(self, head: Headers) -> Caller | AdmittedCaller | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse.api.authentication import Authentication
+from enginehouse.api.admission import Authentication
 from enginehouse.config.schema import KeySettings
 from enginehouse.domain.errors import RateLimited
 from enginehouse.domain.requirements import Requirements

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -14,7 +15,7 @@ from enginehouse.app import Gateway
 from enginehouse.callers import Caller, LimitAmounts
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.domain.errors import Forbidden
-from enginehouse.errors import Unauthorized
+from enginehouse.errors import Overloaded, Unauthorized
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered
 from enginehouse.services import Configured
@@ -23,6 +24,7 @@ from enginehouse_callers.kept_key import NewKey
 from tests.support import plain_httpx
 from tests.support.keys import callers_of
 from tests.support.plugins import Install
+from tests.support.virtual_time import Run
 
 ADMIN = {"x-name": "boss"}
 
@@ -55,6 +57,20 @@ class Others(Names):
 
     def caller(self, head: Headers) -> Caller | None:
         return Caller("other", admin=True) if dict(head).get(b"x-other") else None
+
+
+class Opens(Names):
+    """Needs no credential while ``opened``."""
+
+    opened = True
+    fails: BaseException | None = None
+    asked = 0
+
+    def is_open(self) -> bool:
+        Opens.asked += 1
+        if self.fails is not None:
+            raise self.fails
+        return self.opened
 
 
 Open = Callable[..., httpx.AsyncClient]
@@ -125,6 +141,45 @@ async def test_one_that_raises_lets_nobody_in(error: BaseException, monkeypatch:
     monkeypatch.setattr(Names, "raises", error)
     assert await status(gateway(Names), x_name="boss") == 500
     assert await status(gateway(Names)) == 500
+
+
+async def test_one_that_closes_and_says_so_lets_nobody_in_without_a_credential(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Opens, "asked", 0)
+    house = gateway(Opens)
+    assert [await status(house) for _ in range(3)] == [200, 200, 200]
+    assert Opens.asked == 1, "it is asked again only when something may have changed"
+    opens = next(each.authenticator for each in house.callers._made if isinstance(each.authenticator, Opens))
+    monkeypatch.setattr(Opens, "opened", False)
+    opens.changed()
+    assert (await status(house), await status(house, x_name="boss")) == (401, 200)
+
+
+def test_one_that_closes_without_a_word_lets_nobody_in_two_seconds_later(
+    monkeypatch: pytest.MonkeyPatch, in_virtual_time: Run
+) -> None:
+    async def scenario() -> None:
+        house = gateway(Opens)
+        await house.callers.start()
+        assert await status(house) == 200
+        monkeypatch.setattr(Opens, "opened", False)
+        await asyncio.sleep(2)
+        assert await status(house) == 401
+        await house.callers.close()
+
+    in_virtual_time(scenario())
+
+
+@pytest.mark.parametrize(("error", "code"), [(RuntimeError("no"), 500), (Overloaded("later"), 503)])
+async def test_one_that_cannot_tell_whether_it_is_open_lets_nobody_in_until_it_can(
+    error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = gateway(Opens)
+    monkeypatch.setattr(Opens, "fails", error)
+    assert [await status(house) for _ in range(2)] == [code, code]
+    monkeypatch.setattr(Opens, "fails", None)
+    assert await status(house) == 200
 
 
 @pytest.mark.parametrize(("active", "code"), [(True, 401), (None, 401), (0, 401), (False, 200)])

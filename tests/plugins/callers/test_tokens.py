@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from enginehouse import Requirements
-from enginehouse.api.authentication import ActiveAuthenticator
+from enginehouse.api.admission import ActiveAuthenticator
 from enginehouse.config.auth import AuthSettings, JwtSettings
 from enginehouse.config.schema import KeySettings
 from enginehouse.domain.errors import Forbidden

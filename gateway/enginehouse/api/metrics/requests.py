@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from prometheus_client.core import Metric
 
-from enginehouse.api.body_memory import BodyMemory
+from enginehouse.api.admission import BodyMemory
 from enginehouse.api.metrics import births
 from enginehouse.api.metrics.families import Numbers, from_zero, histograms, numbers
 from enginehouse.relay.relay import Relay

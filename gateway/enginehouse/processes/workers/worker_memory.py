@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+
 from enginehouse.app.callers import SharedAccounts, share_accounts
 from enginehouse.fleet.load_board import LoadBoard
 from enginehouse.plugin_manager.registry import Registry
@@ -13,7 +15,8 @@ class WorkerMemory:
     def __init__(self, workers: int, registry: Registry) -> None:
         self.board = LoadBoard(workers)
         self._accounts = share_accounts(registry, workers + 1)
+        self._changes = memoryview(mmap.mmap(-1, 8)).cast("q")
 
     def accounts(self, number: int) -> SharedAccounts:
         """What the process with a ``number`` shares; the owner's comes after those of all workers."""
-        return SharedAccounts(self._accounts, number)
+        return SharedAccounts(self._accounts, number, self._changes)
