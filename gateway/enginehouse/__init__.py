@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from enginehouse.interfaces.strategies import Strategy as Strategy
     from enginehouse.interfaces.swappers import Swapper as Swapper
     from enginehouse.interfaces.usage_stores import UsageStore as UsageStore
+    from enginehouse.relay.middleware import Middleware as Middleware
 
     __version__: str
 
@@ -78,6 +79,7 @@ _MODULES = {
     "Protocol": "enginehouse.interfaces.protocols",
     "Interceptor": "enginehouse.interfaces.interceptors",
     "Authenticator": "enginehouse.interfaces.authenticators",
+    "Middleware": "enginehouse.relay.middleware",
     "Guard": "enginehouse.interfaces.guards",
     "LimitStore": "enginehouse.interfaces.limit_stores",
     "UsageStore": "enginehouse.interfaces.usage_stores",

@@ -8,7 +8,13 @@ from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import run_within, wait_within
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.engines.state_file import replace_file
-from enginehouse.telemetry.plugin_failures import await_plugin, log_plugin_failure, plugin_errors, wrong_result
+from enginehouse.telemetry.plugin_failures import (
+    await_plugin,
+    log_plugin_failure,
+    plugin_errors,
+    plugin_failed,
+    wrong_result,
+)
 
 __all__ = [
     "BackgroundTasks",
@@ -17,6 +23,7 @@ __all__ = [
     "await_plugin",
     "log_plugin_failure",
     "plugin_errors",
+    "plugin_failed",
     "replace_file",
     "run_slowly",
     "run_within",

@@ -44,6 +44,7 @@ MISSING = {
         "enable the plugin 'kept_caches'",
     ),
     "continuation": ("[routing]\ngather = true\n", "routing.gather", "enable the plugin 'continuation'"),
+    "interception": ('interceptors = ["loops"]\n', "interceptors", "enable the plugin 'interception'"),
     "guards": ('guards = ["mask"]\n', "guards", "enable the plugin 'guards'"),
     "local": ('[models.m]\ndriver = "sim"\n', "hosts.local.launcher", "disabled plugins: local"),
     "callers": ('[[auth.keys]]\nname = "a"\nkey = "secret-of-a"\n', "limits.store", "disabled plugins: callers"),

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from enginehouse.app.build import reached
-from enginehouse.app.plugin_instances import create, identity, prepare
+from enginehouse.app.plugin_instances import create, create_installed, identity, prepare
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.routing import parse_hedge_after
 from enginehouse.config.schema import Config, InterceptorSettings
-from enginehouse.domain.errors import ConfigError
+from enginehouse.domain.errors import ConfigError, PluginError
 from enginehouse.domain.foreign import shown
+from enginehouse.domain.plugin_id import PluginId
 from enginehouse.engines.launch_line import launch_spec
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.interceptors import Interceptor, InterceptorAdapter
@@ -22,8 +23,7 @@ from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation_rules import ContinuationRules
 from enginehouse.relay.endpoints import Endpoints
 from enginehouse.relay.engine_facts import EngineFacts
-from enginehouse.relay.intercepting.in_force import InForce
-from enginehouse.relay.intercepting.interceptors import InterceptorInForce, Interceptors
+from enginehouse.relay.middleware import ChosenInterceptor, Middleware, MiddlewareFacts
 from enginehouse.relay.retrying.hedge_delay import HedgeDelay
 from enginehouse.routing.body.rewrite import FiltersByName
 from enginehouse.routing.models_to_try import ModelsToTry
@@ -63,22 +63,42 @@ def drivers_by_backend(config: Config, drivers: Drivers) -> Drivers:
     return {name: drivers[settings.driver] for name, _, settings in reached(config)}
 
 
-def build_interceptors(config: Config, registry: Registry) -> Interceptors | None:
-    """What ``interceptors`` names, and what adapters make of their lists; ``None`` if that is nothing.
+def build_middleware(config: Config, registry: Registry, context: RelayContext) -> Middleware | None:
+    """What asks the interceptors that ``interceptors`` names, and those that adapters make of their lists.
 
-    Raises ``ConfigError`` or ``PluginError``.
+    ``None`` if there are none. Raises ``ConfigError`` or ``PluginError``.
     """
-    interceptors = []
-    for made, terms in _made(config, registry, "interceptor", "interceptors"):
+    chosen = [*_chosen(config, registry), *_adapted(config, registry)]
+    if not chosen:
+        return None
+    made = list(create_installed(config, registry, "middleware"))
+    if not made:  # guards never fail open
+        remedy = "enable the plugin 'interception', or remove the key"
+        key = "interceptors" if config.interceptors else "guards"
+        raise ConfigError("no enabled plugin asks interceptors", key=key, remedy=remedy)
+    if len(made) > 1:
+        names = " and ".join(str(plugin) for plugin, _ in made)
+        raise PluginError(f"{names} both ask interceptors: disable the plugin of one of them")
+    [(plugin, middleware)] = made
+    intercepted = context.counters.intercepted
+
+    def count(type: str, outcome: str) -> None:
+        intercepted[type, outcome] += 1
+
+    facts = MiddlewareFacts(chosen, context.engine_memory, context.clock.now, count)
+    prepare(registry, "middleware", plugin.type, partial(middleware.use, facts))
+    return cast("Middleware", middleware)
+
+
+def _chosen(config: Config, registry: Registry) -> Iterator[ChosenInterceptor]:
+    for made, plugin, settings in _made(config, registry, "interceptor", "interceptors"):
         if isinstance(made, InterceptorAdapter):
-            problem = f"'{terms.plugin.type}' is used with '{made.table}', and sees no request itself"
+            problem = f"'{plugin.type}' is used with '{made.table}', and sees no request itself"
             raise ConfigError(problem, key="interceptors", remedy="remove it")
-        interceptors.append(InterceptorInForce.of(made, terms, joins=True))
-    outer = list(_adapted(config, registry))
-    return Interceptors(interceptors, outer) if interceptors or outer else None
+        yield ChosenInterceptor(made, plugin, settings.timeout, settings.on_error == "pass", outer=False)
 
 
-def _adapted(config: Config, registry: Registry) -> Iterator[InterceptorInForce]:
+def _adapted(config: Config, registry: Registry) -> Iterator[ChosenInterceptor]:
     factories = {type: registry.get("interceptor", type).factory for type in registry.types("interceptor")}
     adapters: list[tuple[str, InterceptorAdapter]] = [
         (name, create(config, registry, "interceptor", name))
@@ -89,23 +109,26 @@ def _adapted(config: Config, registry: Registry) -> Iterator[InterceptorInForce]
         remedy = "enable the plugin 'guards', or remove the key"
         raise ConfigError("no enabled plugin asks guards", key="guards", remedy=remedy)
     for name, adapter in adapters:
-        for made, terms in _made(config, registry, adapter.kind, adapter.table):
+        for made, plugin, settings in _made(config, registry, adapter.kind, adapter.table):
             said: list[object] = []
-            adapt = partial(adapter.adapt, terms.plugin, made, passes=terms.passes)
+            passes = settings.on_error == "pass"
+            adapt = partial(adapter.adapt, plugin, made, passes=passes)
             prepare(registry, "interceptor", name, lambda: said.append(adapt()))  # noqa: B023 - called at once
             if not isinstance(said[0], Interceptor):
                 problem = f"the interceptor '{name}' must make an Interceptor, got {shown(said[0])}"
                 raise registry.get("interceptor", name).error(problem)
-            yield InterceptorInForce.of(said[0], terms, joins=False)
+            yield ChosenInterceptor(said[0], plugin, settings.timeout, passes, outer=True)
 
 
-def _made(config: Config, registry: Registry, kind: str, table: str) -> Iterator[tuple[Any, InForce]]:
+def _made(
+    config: Config, registry: Registry, kind: str, table: str
+) -> Iterator[tuple[Any, PluginId, InterceptorSettings]]:
     """An instance of each plugin that a list of the configuration names."""
     named: Sequence[str | InterceptorSettings] = getattr(config, table)
     for number, each in enumerate(named):
         settings = InterceptorSettings(type=each) if isinstance(each, str) else each
         made = create(config, registry, kind, settings.type, f"{table}[{number}]", settings.parameters)
-        yield made, InForce(identity(registry, kind, settings.type), settings.timeout, settings.on_error == "pass")
+        yield made, identity(registry, kind, settings.type), settings
 
 
 def _hedge_delay(hedge_after: str, before: HedgeDelay | None) -> HedgeDelay | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.app.build import build_admission, renew_upstreams, time_limits
 from enginehouse.app.build_fleet import build_fleet
-from enginehouse.app.build_relay import build_interceptors, configure_relay
+from enginehouse.app.build_relay import build_middleware, configure_relay
 from enginehouse.app.build_router import build_router, needs_new_router
 from enginehouse.app.callers import Callers, Deliver, SharedAccounts
 from enginehouse.app.continuers import check_continuation, find_continuer
@@ -77,7 +77,7 @@ class RequestPath:
             RecordDelivery(self.observers.callbacks("finished"), outside.clock.now),
             ProgressReports(config.models, config.scheduling, queues, outside.clock, context.waiting_room),
         )
-        context.interceptors = build_interceptors(config, registry)
+        context.middleware = build_middleware(config, registry, context)
         self.relay.mirror(config.routing.mirrors)
         self.observers.add(context.waiting_room)  # it looks for slots at what they hear
         self.access_log = AccessLog(json=config.telemetry.log_format == "json")

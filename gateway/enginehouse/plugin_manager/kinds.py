@@ -35,6 +35,7 @@ from enginehouse.interfaces.services import Service
 from enginehouse.interfaces.strategies import Strategy
 from enginehouse.interfaces.swappers import Swapper
 from enginehouse.interfaces.usage_stores import UsageStore
+from enginehouse.relay.middleware import Middleware
 
 
 class Kind(NamedTuple):
@@ -120,6 +121,13 @@ KINDS = (
         "interceptors, chosen by ``interceptors``, in that order.",
         stays=True,
         acts=True,
+    ),
+    Kind(
+        "middleware",
+        "register_middleware",
+        Middleware,
+        "what asks interceptors and guards, and passes answers through their filters. A gateway has one at most.",
+        stays=True,
     ),
     Kind(
         "authenticator",

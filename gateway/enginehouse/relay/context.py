@@ -21,7 +21,7 @@ from enginehouse.relay.continuation_rules import ContinuationRules
 from enginehouse.relay.endpoints import Endpoints
 from enginehouse.relay.engine_facts import EngineFacts
 from enginehouse.relay.engine_memory import EngineMemory, EngineShare
-from enginehouse.relay.intercepting.interceptors import Interceptors
+from enginehouse.relay.middleware import Middleware
 from enginehouse.relay.retrying.hedge_delay import HedgeDelay
 from enginehouse.relay.retrying.retry_after import retry_after
 from enginehouse.relay.retrying.retry_budget import RetryBudget
@@ -58,7 +58,7 @@ class RelayContext:
     - ``continuer``: keeps streams, so that another engine can go on with them; ``None`` if no plugin does.
     - ``shares``: gives requests their turns, if the scheduler wants that.
     - ``waiting_room``: the requests that wait for a model.
-    - ``interceptors``: decide about requests and answers, if there are any, guards among them.
+    - ``middleware``: asks interceptors, if there are any, guards among them.
     - ``addresses``: the limits of client addresses, if there are any.
     - ``usage``: sums up what callers use, if that is kept. ``asks_usage``: engines are asked for that of streams.
     - ``counted_by``: the plugin that counts requests, for its failures.
@@ -119,7 +119,7 @@ class RelayContext:
         self.asks_usage = False
         self.counted_by = PluginId("authenticator", "")
         self.addresses: ClientAddresses | None = None
-        self.interceptors: Interceptors | None = None
+        self.middleware: Middleware | None = None
         self._on_routed = observers.callbacks("routed")
         self._on_moved = observers.callbacks("moved")
 

@@ -11,13 +11,10 @@ from enginehouse.domain.errors import NotFound, ShuttingDown
 from enginehouse.domain.inference_request import InferenceRequest
 from enginehouse.domain.request import Headers
 from enginehouse.domain.request_record import RequestRecord
-from enginehouse.interfaces.protocols import Protocol, Translation
+from enginehouse.interfaces.protocols import Protocol
 from enginehouse.relay.answers.gathering_writer import GatheringWriter
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.heads.headers import find_request_id
-from enginehouse.relay.intercepted_exchange import InterceptedExchange
-from enginehouse.relay.intercepting.filtering_writer import FilteringWriter
-from enginehouse.relay.intercepting.sharing_writer import SharingWriter
 from enginehouse.relay.jobs.engine_job import EngineCall, EngineJob
 from enginehouse.relay.jobs.form_job import FormJob, UploadJob
 from enginehouse.relay.jobs.gathering_job import GatheringJob
@@ -29,6 +26,7 @@ from enginehouse.relay.jobs.picking_job import PickingJob
 from enginehouse.relay.live.live_request import LiveRequest, MovedStream, each_alone
 from enginehouse.relay.live.live_requests import LiveRequests
 from enginehouse.relay.live.progress_reports import ProgressReports
+from enginehouse.relay.middleware import Opening
 from enginehouse.relay.mirrors import Mirrors
 from enginehouse.relay.moves.drains import Drains
 from enginehouse.relay.pick import Pick, PickClient
@@ -78,7 +76,8 @@ class Relay:
         protocol = self.context.protocols.get(path)
         if protocol is not None and decoded is None:
             return self.open_translated(writer, path, headers, protocol)
-        return self._open(writer, path, headers, decoded=decoded)
+        opening = Opening(path, headers, decoded=decoded)
+        return self._open_request(writer, opening) if self.context.middleware is None else self._open(writer, opening)
 
     def open_translated(self, writer: ResponseWriter, path: str, headers: Headers, protocol: Protocol) -> OpenExchange:
         """A new exchange in the client's ``protocol``, to be treated as one from ``open``."""
@@ -172,24 +171,15 @@ class Relay:
 
     # --- inside
 
-    def _open(
-        self,
-        writer: ResponseWriter,
-        path: str,
-        headers: Headers,
-        translation: Translation | None = None,
-        protocol: str = "openai",
-        decoded: InferenceRequest | None = None,
-    ) -> OpenExchange:
+    def _open(self, writer: ResponseWriter, opening: Opening) -> OpenExchange:
+        middleware = self.context.middleware
+        if middleware is None:
+            return self._open_request(writer, opening)
+        return middleware.open(opening, writer, self._open_request)
+
+    def _open_request(self, writer: ResponseWriter, opening: Opening) -> RelayedRequest:
+        path, headers, _, translation, decoded = opening
         request_id, context = self.request_id(headers), self.context
-        interceptors, sharing = context.interceptors, None
-        filtering: FilteringWriter | None = None
-        if interceptors is not None:
-            decoded = None  # an interceptor may change the body
-            if interceptors.may_join:
-                writer = sharing = SharingWriter(writer, context.engine_memory)
-            listening, now = interceptors.listening, context.clock.now
-            writer = filtering = FilteringWriter(writer, context.engine_memory, path, listening, now)
         gathering = GatheringWriter(writer) if context.gather else None
         job: InferenceJob
         if context.router.strategies.hands_over:
@@ -203,11 +193,7 @@ class Relay:
             job.translation, job.keep_alive = translation, translation.keep_alive
         if path in context.protocols:
             job.protocol_line = b"x-enginehouse-protocol: native\r\n"
-        exchange = self._exchange(job, gathering or writer)
-        if interceptors is None or filtering is None:
-            return exchange
-        filtering.exchange = exchange
-        return InterceptedExchange(interceptors, exchange, protocol, filtering, sharing)
+        return self._exchange(job, gathering or writer)
 
     def _open_mirror(
         self, writer: ResponseWriter, path: str, headers: Headers, request_id: bytes, real: RequestRecord

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from enginehouse.domain.errors import CannotContinue, EngineRefused, RequestError, UpstreamError
 from enginehouse.domain.stream_tokens import StreamTokens
 from enginehouse.domain.ticket import Phase
+from enginehouse.domain.tokens import Tokens
 from enginehouse.fleet.verdicts import REFUSALS
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.continuers import Continuer
@@ -115,6 +116,27 @@ class RelayedRequest(Request):
         job = self.job
         self._start(body, caller)
         self._overhead = job.context.clock.now() - job.began
+
+    def admit(self, body: bytes, caller: AdmittedCaller | None) -> bytes:
+        """Take the request, which no engine gets, within the limits of ``caller``. Returns header lines that say these.
+
+        Raises ``RequestError``.
+        """
+        job = self.job
+        with log_context.named(job.request_id, job.trace_id):
+            job.admit(body, caller)
+            if job.context.addresses is not None:
+                job.admit_address(job.context.addresses, self.address)
+        return job.limit_lines
+
+    def give_back(self) -> None:
+        """Undo ``admit``."""
+        self.job.release((0, 0, Tokens(0, 0)), "")
+
+    def refuse(self, error: RequestError, caller: AdmittedCaller | None) -> None:
+        """End the request of ``caller`` with ``error``, before an engine has got it."""
+        self.job.caller = caller  # the record of a refused request names it
+        self.cancel(error)
 
     def client_disconnected(self) -> None:
         if not self._status:

@@ -21,6 +21,7 @@ from enginehouse_kit.checks.launchers import check_launcher as check_launcher
 from enginehouse_kit.checks.limit_stores import check_limit_store as check_limit_store
 from enginehouse_kit.checks.live_engine import HttpEngineClient as HttpEngineClient
 from enginehouse_kit.checks.live_engine import check_live_engine as check_live_engine
+from enginehouse_kit.checks.middleware import check_middleware as check_middleware
 from enginehouse_kit.checks.model_sources import check_model_source as check_model_source
 from enginehouse_kit.checks.observers import check_observer as check_observer
 from enginehouse_kit.checks.protocols import check_protocol as check_protocol

@@ -29,6 +29,8 @@ from enginehouse.plugin_manager.registry import Registered, Registry
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.jobs.inference_job import InferenceJob
 from enginehouse.relay.relayed_request import RelayedRequest
+from enginehouse_interception.interception import Interception
+from enginehouse_interception.interceptors import Interceptors
 from tests.support.keys import bearer, key
 from tests.support.paths import ROOT
 from tests.support.raw_client import RawResponse
@@ -99,6 +101,12 @@ class Recorder(AnswerFilter):
 
     def end(self) -> Any:
         self.calls.append("end")
+
+
+def interceptors_of(gateway: ServedGateway) -> Interceptors:
+    middleware = gateway.relay.context.middleware
+    assert isinstance(middleware, Interception)
+    return middleware.interceptors
 
 
 def nothing(_: InterceptedRequest) -> None:
@@ -668,9 +676,8 @@ async def test_a_filter_may_speak_in_the_silence(house: OpenGateway, engine: Sta
         pieces.append(piece)
     assert text_of(b"".join(pieces)) == "a(still here)b"
     assert made.seconds[0] >= 0
-    assert gateway.relay.context.interceptors is not None
     await gateway.until(lambda: not gateway.relay.live)
-    assert gateway.relay.context.interceptors.listening == {}
+    assert interceptors_of(gateway).listening == {}
 
 
 @pytest.mark.parametrize(
@@ -801,8 +808,7 @@ async def test_a_request_joins_another_one_before_and_in_the_middle(house: OpenG
     assert (found["status"], found["outcome"], found["caller"], found["attempts"]) == (200, "joined", "b", [])
     assert (await record(gateway, "r1", bearer("a")))["outcome"] == "served"
     assert gateway.relay.context.engine_memory.held == 0
-    assert gateway.relay.context.interceptors is not None
-    assert gateway.relay.context.interceptors.shared == {}
+    assert interceptors_of(gateway).shared == {}
 
 
 def joins_after_first(ids: tuple[str, ...] = ("r1",)) -> None:
@@ -1046,7 +1052,7 @@ async def test_a_joined_stream_that_waits_gets_heartbeats(
 
 
 OFF = (
-    "relay/intercept",
+    "enginehouse_interception",
     "enginehouse_interceptors",
     "enginehouse_batches",
     "enginehouse_energy",

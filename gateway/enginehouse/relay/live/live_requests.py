@@ -26,8 +26,8 @@ class LiveRequests:
     """Knows the live requests, has them check their time limits every 100 ms, and reports each that has ended.
 
     One sweep over all requests is far cheaper than timers that are set and cancelled for each piece of an answer. A
-    request that raises in it fails alone. The sweep also sends the progress reports that are due, tells interceptors
-    how long streams have been silent, and has the waiting room plan: a slot may be free for a reason that no queue
+    request that raises in it fails alone. The sweep also sends the progress reports that are due, lets
+    middleware do what is due, and has the waiting room plan: a slot may be free for a reason that no queue
     reports, such as a backend's health.
 
     - ``live``: those that have not ended, the oldest first, each with a number that no later one gets.
@@ -67,8 +67,8 @@ class LiveRequests:
         if live:  # first: whatever happens below, the next sweep comes
             self._next_sweep = asyncio.get_running_loop().call_later(_EVERY_S, self._sweep)
         each_alone(live, lambda request: request.check_time(now))
-        if context.interceptors is not None:
-            context.interceptors.tell_silence(now)
+        if context.middleware is not None:
+            context.middleware.check_time(now)
         context.waiting_room.tick()
         self._progress_reports.send_due(self.live, now)
 

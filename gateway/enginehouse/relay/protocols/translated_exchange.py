@@ -12,6 +12,7 @@ from enginehouse.domain.request import Headers
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.protocols import Forwarded, Native, Protocol, ProtocolRequest, Translation
 from enginehouse.relay.context import RelayContext
+from enginehouse.relay.middleware import Opening
 from enginehouse.relay.protocols.translating_writer import TranslatingWriter, known
 from enginehouse.relay.protocols.turns import TranslationTurns
 from enginehouse.relay.protocols.watching_writer import WatchingWriter
@@ -20,8 +21,7 @@ from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
 from enginehouse.relay.upstream.client import client_of
 from enginehouse.routing.body.read import model_named, plain_json
 
-Open = Callable[[ResponseWriter, str, Headers, Translation | None, str], OpenExchange]
-"""Opens an exchange of a path, perhaps a translated one, for a client of a protocol."""
+Open = Callable[[ResponseWriter, Opening], OpenExchange]
 Asked = Translation | Forwarded | Native
 T = TypeVar("T")
 
@@ -93,7 +93,9 @@ class TranslatedExchange(OpenExchange):
         if not isinstance(request, Forwarded):
             self._translating.translation = translation = request
             writer = self._translating
-        self._exchange = exchange = self._open(writer, request.path, self._headers, translation, self._protocol.name)
+        self._exchange = exchange = self._open(
+            writer, Opening(request.path, self._headers, self._protocol.name, translation)
+        )
         if writer is self._translating:
             self._translating.exchange = exchange
         exchange.begin(request.body, caller)
@@ -101,7 +103,7 @@ class TranslatedExchange(OpenExchange):
     def _begin_native(self, request: Native, body: bytes, caller: AdmittedCaller | None) -> None:
         writer, name = self._writer, self._protocol.name
         watching = None if request.watch is None else WatchingWriter(writer, request.watch, self._protocol)
-        self._exchange = exchange = self._open(watching or writer, self._path, self._headers, None, name)
+        self._exchange = exchange = self._open(watching or writer, Opening(self._path, self._headers, name))
         if isinstance(exchange, Request):
             exchange.job.backend = request.backend
             if watching is not None:
@@ -112,7 +114,7 @@ class TranslatedExchange(OpenExchange):
         """The exchange of a request that no engine gets: the log has it nevertheless."""
         self._stop_waiting()
         if self._exchange is None:
-            self._exchange = self._open(self._translating, self._path, self._headers, None, self._protocol.name)
+            self._exchange = self._open(self._translating, Opening(self._path, self._headers, self._protocol.name))
         return self._exchange
 
     def _stop_waiting(self) -> bool:
@@ -149,7 +151,7 @@ class TranslatedExchange(OpenExchange):
 
     def _native_backends(self, body: bytes) -> Sequence[str]:
         """The backends that get the request as it is; none if it must be translated."""
-        if self._context.interceptors is not None:  # they read OpenAI's requests and answers
+        if self._context.middleware is not None:  # they read OpenAI's requests and answers
             return ()
         context, model = self._context, model_named(body)
         if model is None:

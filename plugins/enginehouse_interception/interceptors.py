@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from enginehouse.domain.foreign import shown
-from enginehouse.interfaces.interceptors import Answer, AnswerFilter, InterceptedRequest, Interceptor, Join
-from enginehouse.relay.engine_memory import EngineMemory
-from enginehouse.relay.intercepting.filtering_writer import FilteringWriter
-from enginehouse.relay.intercepting.in_force import InForce
-from enginehouse.relay.intercepting.sharing_writer import SharingWriter
-from enginehouse.relay.intercepting.stage import Stage
-from enginehouse.telemetry.plugin_failures import wrong_result
+from enginehouse import Interceptor
+from enginehouse.interceptors import Answer, AnswerFilter, InterceptedRequest, Join
+from enginehouse.middleware import ChosenInterceptor, EngineMemory, MiddlewareFacts, shown
+from enginehouse.runtime import wrong_result
+from enginehouse_interception.filtering_writer import FilteringWriter
+from enginehouse_interception.in_force import InForce
+from enginehouse_interception.sharing_writer import SharingWriter
+from enginehouse_interception.stage import Stage
 
 _ALLOWED = "None, Refuse, Change or Answer"
 _ALLOWED_WITH_JOIN = "None, Refuse, Change, Answer or Join"
@@ -34,10 +34,10 @@ class InterceptorInForce(NamedTuple):
     joins: bool
 
     @classmethod
-    def of(cls, interceptor: Interceptor, terms: InForce, *, joins: bool) -> InterceptorInForce:
-        has = type(interceptor)
+    def of(cls, chosen: ChosenInterceptor) -> InterceptorInForce:
+        has, terms = type(chosen.interceptor), InForce(chosen.plugin, chosen.timeout, chosen.passes)
         asks, answers = has.before is not Interceptor.before, has.answer is not Interceptor.answer
-        return cls(terms, interceptor, asks, answers, joins and asks)
+        return cls(terms, chosen.interceptor, asks, answers, asks and not chosen.outer)
 
     async def before(self, request: InterceptedRequest) -> Said:
         """What it says of a request. Raises ``RequestError``."""
@@ -83,23 +83,26 @@ class Interceptors:
     - ``may_join``: one of them may let a request join another one, so answers are kept for that.
     - ``shared``: live answers that may be joined, by the ids of their requests.
     - ``listening``: the streams whose filters want to know of silence.
+    - ``intercepted``: counts what became of a request, by the interceptor's type.
     """
 
-    def __init__(self, interceptors: Sequence[InterceptorInForce], outer: Sequence[InterceptorInForce]) -> None:
-        self.before = [each for each in (*outer, *interceptors) if each.asks]
-        self._answering = [each for each in (*interceptors, *outer) if each.answers]
-        self.may_join = any(each.joins for each in interceptors)
+    def __init__(self, gateway: MiddlewareFacts) -> None:
+        made = [(each.outer, InterceptorInForce.of(each)) for each in gateway.interceptors]
+        own, outer = [each for is_outer, each in made if not is_outer], [each for is_outer, each in made if is_outer]
+        self.before = [each for each in (*outer, *own) if each.asks]
+        self._answering = [each for each in (*own, *outer) if each.answers]
+        self.may_join = any(each.joins for each in own)
         self.shared: dict[bytes, list[SharingWriter]] = {}
         self.listening: dict[FilteringWriter, None] = {}
+        self.intercepted = gateway.intercepted
+        self._memory = gateway.memory
 
-    def stages(
-        self, request: InterceptedRequest, memory: EngineMemory, answering: InterceptorInForce | None = None
-    ) -> Sequence[Stage]:
+    def stages(self, request: InterceptedRequest, answering: InterceptorInForce | None = None) -> Sequence[Stage]:
         """The filters for the answer to a request, but for that of the interceptor that is ``answering`` it.
 
         Raises ``RequestError``.
         """
-        made = [each.stage(request, memory) for each in self._answering if each is not answering]
+        made = [each.stage(request, self._memory) for each in self._answering if each is not answering]
         return [each for each in made if each is not None]
 
     def tell_silence(self, now: float) -> None:

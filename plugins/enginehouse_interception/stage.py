@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from enginehouse.domain.errors import RequestError, UpstreamError
-from enginehouse.domain.foreign import shown
-from enginehouse.interfaces.interceptors import AnswerFilter, Event, Refuse
-from enginehouse.relay.engine_memory import EngineMemory, EngineShare
-from enginehouse.relay.intercepting.in_force import InForce
-from enginehouse.relay.intercepting.stream_events import KINDS
-from enginehouse.telemetry.plugin_failures import log_plugin_failure, wrong_result
+from enginehouse import RequestError
+from enginehouse.errors import UpstreamError
+from enginehouse.interceptors import AnswerFilter, Event, Refuse
+from enginehouse.middleware import EngineMemory, EngineShare, shown
+from enginehouse.runtime import log_plugin_failure, wrong_result
+from enginehouse_interception.in_force import InForce
+from enginehouse_interception.stream_events import KINDS
 
 _LARGEST: Final = 64 << 20
 """Bytes of events that one filter may hold."""

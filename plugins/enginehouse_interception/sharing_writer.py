@@ -8,12 +8,18 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from enginehouse.domain.errors import ClientLeft, GuardRefused, RequestError, UpstreamError, status_of
-from enginehouse.relay.answers.held_answer import HeldAnswer
-from enginehouse.relay.answers.passing_writer import PassingWriter
-from enginehouse.relay.engine_memory import EngineMemory
-from enginehouse.relay.heads.headers import lines_without
-from enginehouse.relay.response_writer import ResponseWriter
+from enginehouse import RequestError
+from enginehouse.errors import UpstreamError
+from enginehouse.middleware import (
+    ClientLeft,
+    EngineMemory,
+    GuardRefused,
+    HeldAnswer,
+    PassingWriter,
+    ResponseWriter,
+    lines_without,
+    status_of,
+)
 
 _MOST_KEPT: Final = 1 << 20
 """Bytes of an answer that are kept for requests that join it, and so many that wait for one slow client of several."""

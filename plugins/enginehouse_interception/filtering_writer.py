@@ -8,16 +8,20 @@ from typing import Any, Final
 
 import msgspec
 
-from enginehouse.aio.write_batch import BatchedTransport
-from enginehouse.domain.errors import RequestError, UpstreamError
-from enginehouse.relay.answers.held_answer import HeldAnswer
-from enginehouse.relay.answers.passing_writer import PassingWriter
-from enginehouse.relay.engine_memory import EngineMemory
-from enginehouse.relay.heads.headers import lines_without
-from enginehouse.relay.intercepting.answer_filters import AnswerFilters
-from enginehouse.relay.intercepting.sharing_writer import SharingWriter
-from enginehouse.relay.intercepting.stage import Stage
-from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
+from enginehouse import RequestError
+from enginehouse.errors import UpstreamError
+from enginehouse.middleware import (
+    BatchedTransport,
+    EngineMemory,
+    HeldAnswer,
+    OpenExchange,
+    PassingWriter,
+    ResponseWriter,
+    lines_without,
+)
+from enginehouse_interception.answer_filters import AnswerFilters
+from enginehouse_interception.sharing_writer import SharingWriter
+from enginehouse_interception.stage import Stage
 
 _JSON: Final = b"content-type: application/json\r\n"
 _REPLACED: Final = (b"content-type:", b"content-length:")

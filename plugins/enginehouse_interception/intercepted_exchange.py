@@ -8,20 +8,15 @@ from typing import Final
 
 import msgspec
 
-from enginehouse.domain.errors import RequestError
-from enginehouse.domain.request import Headers
-from enginehouse.domain.tokens import Tokens
-from enginehouse.interfaces.authenticators import AdmittedCaller
-from enginehouse.interfaces.interceptors import Answer, InterceptedRequest, Join
-from enginehouse.relay.heads.headers import NOT_TO_ENGINE
-from enginehouse.relay.intercepting.as_stream import as_stream, asks_for_stream
-from enginehouse.relay.intercepting.filtering_writer import FilteringWriter
-from enginehouse.relay.intercepting.interceptors import InterceptorInForce, Interceptors
-from enginehouse.relay.intercepting.sharing_writer import SharingWriter
-from enginehouse.relay.relayed_request import RelayedRequest
-from enginehouse.relay.response_writer import OpenExchange
-from enginehouse.routing.body.read import model_named
-from enginehouse.telemetry.log_context import log_context
+from enginehouse import Headers, RequestError
+from enginehouse.callers import AdmittedCaller
+from enginehouse.interceptors import Answer, InterceptedRequest, Join
+from enginehouse.middleware import NOT_TO_ENGINE, OpenExchange, Opening, OpenRequest, model_named
+from enginehouse.requests import Tokens
+from enginehouse_interception.as_stream import as_stream, asks_for_stream
+from enginehouse_interception.filtering_writer import FilteringWriter
+from enginehouse_interception.interceptors import InterceptorInForce, Interceptors
+from enginehouse_interception.sharing_writer import SharingWriter
 
 _NO_TOKENS: Final = Tokens(0, 0)
 _NO_REQUEST: Final = InterceptedRequest("", "", "", {}, b"")
@@ -32,21 +27,20 @@ class InterceptedExchange(OpenExchange):
 
     No other process continues its stream, because filters see the answer in this one only.
 
-    ``protocol``: the client's. ``filtering`` passes the answer through filters. ``sharing``: lets others join it.
+    ``filtering`` passes the answer through filters. ``sharing``: lets others join it.
     """
 
     def __init__(
         self,
         interceptors: Interceptors,
-        inner: RelayedRequest,
-        protocol: str,
+        inner: OpenRequest,
+        opening: Opening,
         filtering: FilteringWriter,
         sharing: SharingWriter | None,
     ) -> None:
         self._interceptors = interceptors
         self._inner = inner
-        self._job = inner.job
-        self._protocol = protocol
+        self._opening = opening
         self._filtering = filtering
         self._sharing = sharing
         self._request = _NO_REQUEST
@@ -59,14 +53,15 @@ class InterceptedExchange(OpenExchange):
     def begin(self, body: bytes, caller: AdmittedCaller | None = None) -> None:
         if self._ended:
             return
-        job, sharing = self._job, self._sharing
+        path, headers, protocol, *_ = self._opening
+        request_id, sharing = self._inner.request_id, self._sharing
         self._caller = caller
         name = caller.name if caller is not None else None
-        headers = _headers(job.headers, job.request_id)
-        self._request = InterceptedRequest(job.path, self._protocol, model_named(body) or "", headers, body, name)
+        shown = _headers(headers, request_id)
+        self._request = InterceptedRequest(path, protocol, model_named(body) or "", shown, body, name)
         if sharing is not None:
-            sharing.open(self, (job.path, asks_for_stream(body)))
-            self._interceptors.shared.setdefault(job.request_id, []).append(sharing)
+            sharing.open(self, (path, asks_for_stream(body)))
+            self._interceptors.shared.setdefault(request_id, []).append(sharing)
         if self._interceptors.before:
             self._task = asyncio.create_task(self._decide())
         else:
@@ -119,7 +114,7 @@ class InterceptedExchange(OpenExchange):
             self._inner.resume()
 
     def ended(self, *, joined: bool) -> None:
-        shared, sharing, name = self._interceptors.shared, self._sharing, self._job.request_id
+        shared, sharing, name = self._interceptors.shared, self._sharing, self._inner.request_id
         assert sharing is not None
         if (writers := shared.get(name)) is not None and sharing in writers:
             writers.remove(sharing)
@@ -131,7 +126,7 @@ class InterceptedExchange(OpenExchange):
             sharing.settle(partial(self._settled, sharing.status, "joined", 0))
 
     def lost(self) -> None:
-        self._job.release((0, 0, _NO_TOKENS), "")
+        self._inner.give_back()
         self._attempt()
 
     def abandoned(self) -> None:
@@ -171,7 +166,7 @@ class InterceptedExchange(OpenExchange):
         return self._ended or self._inner.has_ended
 
     def _count(self, by: InterceptorInForce, outcome: str) -> None:
-        self._job.context.counters.intercepted[by.terms.plugin.type, outcome] += 1
+        self._interceptors.intercepted(by.terms.plugin.type, outcome)
 
     def _attempt(self) -> None:
         try:
@@ -181,14 +176,13 @@ class InterceptedExchange(OpenExchange):
 
     def _go_on(self) -> None:
         """Have an engine asked. Raises ``RequestError`` if an interceptor fails."""
-        self._filtering.filter_with(self._interceptors.stages(self._request, self._job.context.engine_memory))
+        self._filtering.filter_with(self._interceptors.stages(self._request))
         self._inner.begin(self._request.body, self._caller)
 
     def _refuse(self, error: RequestError) -> None:
         if not self._ended:
             self._ended = True
-            self._job.caller = self._caller  # the record of a refused request names it
-            self._inner.cancel(error)
+            self._inner.refuse(error, self._caller)
 
     def _stop(self) -> None:
         self._ended = True
@@ -197,25 +191,17 @@ class InterceptedExchange(OpenExchange):
 
     # --- without an engine
 
-    def _admit(self) -> None:
-        """Take the request within the limits of its caller. Raises ``RequestError`` if it may not be made."""
-        job = self._job
-        with log_context.named(job.request_id, job.trace_id):
-            job.admit(self._request.body, self._caller)
-            if job.context.addresses is not None:
-                job.admit_address(job.context.addresses, self._inner.address)
-
     def _answer(self, said: Answer, by: InterceptorInForce) -> None:
         """Answer as the interceptor ``by`` has said."""
-        stages = self._interceptors.stages(self._request, self._job.context.engine_memory, by)
-        self._admit()
+        stages = self._interceptors.stages(self._request, by)
+        limits = self._inner.admit(self._request.body, self._caller)
         content_type, body = _sendable(said, by, self._request.body)
-        job, writer = self._job, self._filtering
+        writer = self._filtering
         lines = b"content-type: %s\r\nx-request-id: %s\r\nx-enginehouse-answered-by: %s\r\n%s" % (
             content_type.encode(),
-            job.request_id,
+            self._inner.request_id,
             by.terms.plugin.type.encode(),
-            job.limit_lines,
+            limits,
         )
         writer.filter_with(stages)
         try:
@@ -230,13 +216,13 @@ class InterceptedExchange(OpenExchange):
         """Give the client the answer of another request; whether there is one. Raises ``RequestError``."""
         own = self._sharing
         assert own is not None
-        job, wanted = self._job, said.request_id.encode(errors="replace")
+        wanted = said.request_id.encode(errors="replace")
         for each in self._interceptors.shared.get(wanted, ()):
             source = each.root()
             if source is own or source.form != own.form or not source.is_open:
                 continue
-            self._admit()
-            names = job.request_id, wanted, job.limit_lines
+            limits = self._inner.admit(self._request.body, self._caller)
+            names = self._inner.request_id, wanted, limits
             own.own_lines = b"x-request-id: %s\r\nx-enginehouse-joined: %s\r\n%s" % names
             source.join(own)
             self._count(by, "joined")

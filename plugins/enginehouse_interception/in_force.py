@@ -7,12 +7,10 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from enginehouse.aio.timeouts import run_within
-from enginehouse.domain.errors import GuardFailed, GuardRefused, RequestError
-from enginehouse.domain.foreign import shown
-from enginehouse.domain.plugin_id import PluginId
-from enginehouse.interfaces.interceptors import Change, Refuse
-from enginehouse.telemetry.plugin_failures import await_plugin, log_plugin_failure, plugin_failed, wrong_result
+from enginehouse import RequestError
+from enginehouse.interceptors import Change, Refuse
+from enginehouse.middleware import GuardFailed, GuardRefused, shown
+from enginehouse.runtime import PluginId, await_plugin, log_plugin_failure, plugin_failed, run_within, wrong_result
 
 T = TypeVar("T")
 

@@ -12,11 +12,11 @@ from enginehouse.interceptors import AnswerFilter, Event, Refuse
 from enginehouse.interfaces.interceptors import Passed
 from enginehouse.relay.answers.held_answer import HeldAnswer
 from enginehouse.relay.engine_memory import EngineMemory
-from enginehouse.relay.intercepting.answer_filters import AnswerFilters
-from enginehouse.relay.intercepting.filtering_writer import FilteringWriter
-from enginehouse.relay.intercepting.in_force import InForce
-from enginehouse.relay.intercepting.stage import Stage
 from enginehouse.relay.response_writer import ResponseWriter
+from enginehouse_interception.answer_filters import AnswerFilters
+from enginehouse_interception.filtering_writer import FilteringWriter
+from enginehouse_interception.in_force import InForce
+from enginehouse_interception.stage import Stage
 
 DONE = b"data: [DONE]\n\n"
 

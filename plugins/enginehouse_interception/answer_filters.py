@@ -7,15 +7,14 @@ from typing import Any, Final
 
 import msgspec
 
-from enginehouse.domain.errors import RequestError, UpstreamError
-from enginehouse.interfaces.interceptors import Event
-from enginehouse.relay.answers.held_answer import HeldAnswer
-from enginehouse.relay.events.plain_event import data_of
-from enginehouse.relay.events.sse import is_whole, read_events
-from enginehouse.relay.heads.headers import lines_without, read_lines
-from enginehouse.relay.intercepting.stage import Stage
-from enginehouse.relay.intercepting.stream_events import completed, encoded, events_of
-from enginehouse.telemetry.plugin_failures import plugin_failed
+from enginehouse import RequestError
+from enginehouse.continuers import is_whole, read_events
+from enginehouse.errors import UpstreamError
+from enginehouse.interceptors import Event
+from enginehouse.middleware import HeldAnswer, data_of, lines_without, read_lines
+from enginehouse.runtime import plugin_failed
+from enginehouse_interception.stage import Stage
+from enginehouse_interception.stream_events import completed, encoded, events_of
 
 _FRAMING: Final = frozenset({"content-length", "transfer-encoding", "connection"})
 _DONE: Final = b"[DONE]"

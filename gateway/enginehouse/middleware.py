@@ -1,0 +1,39 @@
+"""Middleware: requests that are open, what answers are written to, and what is held of them."""
+
+from __future__ import annotations
+
+from enginehouse.aio.write_batch import BatchedTransport
+from enginehouse.domain.errors import ClientLeft, GuardFailed, GuardRefused, status_of
+from enginehouse.domain.foreign import shown
+from enginehouse.relay.answers.held_answer import HeldAnswer
+from enginehouse.relay.answers.passing_writer import PassingWriter
+from enginehouse.relay.engine_memory import EngineMemory, EngineShare
+from enginehouse.relay.events.plain_event import data_of
+from enginehouse.relay.heads.headers import NOT_TO_ENGINE, lines_without, read_lines
+from enginehouse.relay.middleware import ChosenInterceptor, MiddlewareFacts, Opening, OpenRequest
+from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
+from enginehouse.routing.body.read import model_named
+
+__all__ = [
+    "NOT_TO_ENGINE",
+    "BatchedTransport",
+    "ChosenInterceptor",
+    "ClientLeft",
+    "EngineMemory",
+    "EngineShare",
+    "GuardFailed",
+    "GuardRefused",
+    "HeldAnswer",
+    "MiddlewareFacts",
+    "OpenExchange",
+    "OpenRequest",
+    "Opening",
+    "PassingWriter",
+    "ResponseWriter",
+    "data_of",
+    "lines_without",
+    "model_named",
+    "read_lines",
+    "shown",
+    "status_of",
+]

@@ -1,1 +1,0 @@
-"""Lets interceptors and guards decide about requests and their answers."""

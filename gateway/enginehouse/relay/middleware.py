@@ -1,0 +1,117 @@
+"""Middleware: what stands between clients and their requests to engines."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from enginehouse.domain.errors import RequestError
+from enginehouse.domain.inference_request import InferenceRequest
+from enginehouse.domain.plugin_id import PluginId
+from enginehouse.domain.request import Headers
+from enginehouse.interfaces.authenticators import AdmittedCaller
+from enginehouse.interfaces.interceptors import Interceptor
+from enginehouse.interfaces.protocols import Translation
+from enginehouse.relay.engine_memory import EngineMemory
+from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
+from enginehouse.telemetry.answer_meter import NO_ANSWER, AnswerSize
+
+
+class ChosenInterceptor(NamedTuple):
+    """An interceptor that the configuration names, which has ``timeout`` seconds to decide about a request.
+
+    ``passes``: if it fails, requests go on without it. ``outer``: an ``InterceptorAdapter`` has made it. It sees
+    requests before the others do, and answers after them, and no request may ``Join`` another one there.
+    """
+
+    interceptor: Interceptor
+    plugin: PluginId
+    timeout: float
+    passes: bool
+    outer: bool
+
+
+class MiddlewareFacts(NamedTuple):
+    """What middleware knows of its gateway.
+
+    - ``interceptors``: at least one, in their order.
+    - ``memory``: counts what is held of engines' answers.
+    - ``now``: the gateway's clock in seconds.
+    - ``intercepted``: counts what became of a request, by the interceptor's type: it was ``answered``, ``changed`` or
+      ``joined``.
+    """
+
+    interceptors: Sequence[ChosenInterceptor]
+    memory: EngineMemory
+    now: Callable[[], float]
+    intercepted: Callable[[str, str], None]
+
+
+class Opening(NamedTuple):
+    """A request that begins to arrive. ``protocol``: the client's; ``translation``: from it.
+
+    ``decoded``: the request, if its body has been read already, and will not be changed.
+    """
+
+    path: str
+    headers: Headers
+    protocol: str = "openai"
+    translation: Translation | None = None
+    decoded: InferenceRequest | None = None
+
+
+class OpenRequest(OpenExchange, Protocol):
+    """A request to an engine, as middleware sees it. It is live from the moment at which it is opened until it ends."""
+
+    @property
+    def request_id(self) -> bytes:
+        """The value of ``x-request-id``. Clients choose it, so two live requests may have the same."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its record is made."""
+
+    def admit(self, body: bytes, caller: AdmittedCaller | None) -> bytes:
+        """Take a request that no engine gets, within the limits of ``caller``. Returns header lines that say these.
+
+        Raises ``RequestError``.
+        """
+
+    def give_back(self) -> None:
+        """Undo ``admit``."""
+
+    def refuse(self, error: RequestError, caller: AdmittedCaller | None) -> None:
+        """End a request of ``caller`` with ``error``, before an engine has got it."""
+
+    def fail_alone(self, error: Exception) -> None:
+        """End the request because of ``error``, which is handled now."""
+
+    def end(self, status: int, outcome: str, error: RequestError | None = None, answer: AnswerSize = NO_ANSWER) -> None:
+        """End a request that no engine got: its client has an answer with this ``status``, of the size ``answer``.
+
+        ``outcome``: for its record. ``error``: the one that the client got.
+        """
+
+
+class Middleware(ABC):
+    """Asks interceptors about requests, and passes answers through their filters. A gateway has one at most.
+
+    It is asked only if the configuration names interceptors or guards.
+    """
+
+    @abstractmethod
+    def use(self, gateway: MiddlewareFacts) -> None:
+        """Take what it works with, once, before any request."""
+
+    @abstractmethod
+    def open(
+        self, opening: Opening, writer: ResponseWriter, inner: Callable[[ResponseWriter, Opening], OpenRequest]
+    ) -> OpenExchange:
+        """Return the exchange of a request. ``inner``, called once, opens the request; it writes where it is told to.
+
+        What comes from the client comes to the returned exchange.
+        """
+
+    def check_time(self, now: float) -> None:
+        """Act on what is due at ``now``, in seconds of the gateway's clock. Called every 100 ms with a live request."""
