@@ -31,7 +31,7 @@ class _Quiet:
         return lambda *_: None
 
 
-class BareHost(Host, EngineListener):
+class BareHost(Host):
     """Its engines are ``replicas``, which ``launcher`` launches and ``connect`` reaches by backend and address.
 
     ``changes``: the states that its engines were shown in. ``examined`` and ``exited``: the replicas of these events.
@@ -52,7 +52,7 @@ class BareHost(Host, EngineListener):
         self.changes: list[tuple[str, ReplicaState]] = []
         self.examined: list[str] = []
         self.exited: list[str] = []
-        self._connect = connect
+        self._reach = connect
         context: Any = SimpleNamespace(
             config=Config(),
             observers=Observers(),
@@ -121,7 +121,7 @@ class BareHost(Host, EngineListener):
         return list(self.queue.running())
 
     def _engine(self, managed: ManagedReplica) -> Engine:
-        return Engine(managed, self._launches, connect=partial(self._connect, managed.backend), listener=self)
+        return Engine(managed, self._launches, connect=partial(self._reach, managed.backend), listener=self)
 
     def _read_files(self) -> None:
         pass

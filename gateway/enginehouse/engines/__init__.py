@@ -1,10 +1,10 @@
 """Engines: launching, supervising, probing and stopping them.
 
 Read ``managed_engines`` first: it has every ``host``, which connects its engines with the queue of its requests.
-The ``engine`` of a replica alone keeps its state, from its files to its end; a ``start`` brings it up, and a run is one
-life of its process. ``orders`` are what the queue has engines do, with the measurements around that.
+The ``engine`` of a replica alone keeps its state, from its files to its end, and carries out the orders of the queue; a
+``start`` brings it up, and a run is one life of its process.
 ``launches`` places, launches and records the engines of a host, and ``gpus`` knows which of them has which GPU.
-``adoption`` takes over those that run already, with the ``state_file``; ``ownership`` says which gateway may act.
+``adoption`` takes over those that run already, with the ``state_file``, whose ownership says which gateway may act.
 
 ``probing`` asks every backend for its health and models, also those that others have launched. ``model_servers`` are
 servers elsewhere that load models themselves, ``remote_queues`` the queues of others that have a limit.

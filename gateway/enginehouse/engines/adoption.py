@@ -11,7 +11,6 @@ from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.engine import Engine
 from enginehouse.engines.launch_line import fingerprint
 from enginehouse.engines.launches import Launches
-from enginehouse.engines.orders import examine
 from enginehouse.engines.state_file import EngineRecord
 from enginehouse.interfaces.launchers import EngineProcess, LaunchLine
 from enginehouse.interfaces.places import Place
@@ -53,7 +52,7 @@ def begin_adoption(engine: Engine, process: EngineProcess, place: Place) -> None
 async def _adopt(engine: Engine, process: EngineProcess, place: Place) -> None:
     try:
         await engine.adopt(process, place)
-        await examine(engine)
+        await engine.examine()
     except EnginehouseError:  # the engine has logged it
         if engine.state is ReplicaState.FAILED:
             engine.listener.engine_exited(engine)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
 
-from enginehouse.domain.errors import EnginehouseError, LoadCancelled, NotEnoughMemory
+from enginehouse.domain.errors import ConfigError, EnginehouseError, LoadCancelled, LoadFailed, NotEnoughMemory
 from enginehouse.domain.replica import ASSUMED_LOAD_S, AT_REST, ReplicaState
 from enginehouse.engines.engine_cache import EngineCache
 from enginehouse.engines.failures import BackOff, StartErrors, how_it_ended
@@ -19,8 +20,6 @@ from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launchers import EngineProcess
 from enginehouse.interfaces.places import Place
 from enginehouse.telemetry.log_ring import LogRing
-
-T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -85,6 +84,7 @@ class Engine:
         self.listener = listener
         self.back_off = BackOff()
         self.is_removed = False
+        self._examined = 0
         self._starting: asyncio.Task[None] | None = None
         self.run: EngineRun | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -100,14 +100,14 @@ class Engine:
         self.elsewhere = managed.server is not None
         self._may_sleep = managed.model.sleeps
         self.needs = self.launches.needs(managed)
-        keeps = managed.model.keep_cache and managed.driver.cache is not None and not self.elsewhere
+        self.keeps_cache = bool(managed.model.keep_cache) and managed.driver.cache is not None and not self.elsewhere
         self.line = ModelLaunch(
             managed.model_name,
             managed.model,
             managed.driver.launch,
             managed.rules,
             backend=self.name,
-            cache_folder=str(self.cache.folder) if keeps else "",
+            cache_folder=str(self.cache.folder) if self.keeps_cache else "",
         )
 
     def begin_anew(self) -> None:
@@ -129,8 +129,6 @@ class Engine:
         except EnginehouseError:
             return None
 
-    # --- facts
-
     @property
     def is_asleep(self) -> bool:
         """Whether the engine sleeps."""
@@ -138,14 +136,32 @@ class Engine:
 
     # --- orders
 
-    async def look_ahead(self) -> None:
-        """Find out whether an engine that must be launched could be if others were stopped for it.
+    @asynccontextmanager
+    async def prepared(self, evict: Sequence[str]) -> AsyncIterator[None]:
+        """Have everything for a start that can be had before the replicas ``evict`` are stopped for it.
 
-        If no machine has room for it, even without them, a place is found already. Raises ``LoadFailed``.
+        Waits for the end of a short pause after failures. Raises ``LoadFailed`` if the engine cannot be started even
+        then. If no machine has room for it, even without the others, a place is found already. The end of the context
+        gives up what was not used.
         """
-        state = self.state
-        if self.elsewhere or self.run is not None or self._starting is not None:
+
+        def stay() -> Sequence[str]:
+            return [replica for replica in self.listener.running() if replica not in evict]
+
+        if self.back_off.failures:
+            await self.back_off.wait_out(self.replica, self.problem, stay)
+        if not evict:
+            yield
             return
+        try:
+            if not self.elsewhere and self.run is None and self._starting is None:
+                await self._look_ahead()
+            yield
+        finally:
+            await self.launches.give_up(self.name)
+
+    async def _look_ahead(self) -> None:
+        state = self.state
         try:
             await Start(self).look_ahead()
         except asyncio.CancelledError:
@@ -155,6 +171,33 @@ class Engine:
             self._become(ReplicaState.FAILED, str(error))
             raise
 
+    async def start(self) -> None:
+        """Wake or launch the engine, or join its adoption, and wait until it can take requests.
+
+        Raises ``LoadFailed`` if it cannot be started, and at once during the pause after failures. If the launch line
+        changes meanwhile, the engine is launched again by the new one.
+        """
+        while True:
+            if self.before is not None:
+                await asyncio.wait({self.before})
+            if self.is_removed:
+                raise LoadFailed(f"'{self.replica}' is no longer configured")
+            version = self.version
+            try:
+                if self.state is not ReplicaState.READY:
+                    await self.bring_up()
+                    if (examination := self._begin_examination()) is not None:
+                        await examination
+                    if self.shown is not ReplicaState.READY:
+                        raise LoadFailed(f"'{self.replica}' exited as soon as it was ready: {self.problem}")
+            except EnginehouseError:
+                if version == self.version:
+                    raise
+            else:
+                if version == self.version:
+                    return
+            await self.stop()  # it was launched by the line of before
+
     async def bring_up(self) -> None:
         """Wake the engine if it sleeps, else launch it, and wait until it can take requests.
 
@@ -162,13 +205,86 @@ class Engine:
         does not show it. Waits at most ``place_timeout`` for a place. The start then takes at most ``start_timeout``,
         and ``start_silence`` without a sign of progress, not counting the end of an earlier engine. Must not be called
         for an engine that is starting or ready. Raises ``LoadFailed`` with the engine's last lines, ``NotEnoughMemory``
-        if they show that reason, and ``ConfigError`` if the configuration has no valid launch line. After any
-        exception, also a cancellation, no process is left.
+        if they show that reason. After any exception, also a cancellation, no process is left.
         """
-        while self._endings:
-            await asyncio.wait(self._endings)
-        sleeper = self.run if self.is_asleep else None
-        await self._run_start(self._wake(sleeper) if sleeper else self._launch())
+        launches = self.launches
+        if self.back_off.failures:
+            self.back_off.refuse_too_soon(self.replica, self.problem, self.listener.running())
+        self.back_off.crowded_by = ()
+        try:
+            if launches.strays:
+                await asyncio.wait(launches.strays)
+            await self._prepare_gpus()
+            while self._endings:
+                await asyncio.wait(self._endings)
+            await self._run_start(self._launch(self.run if self.is_asleep else None))
+        except NotEnoughMemory:
+            self.back_off.crowded_by = self.listener.running()
+            raise
+        except ConfigError as error:
+            raise LoadFailed(f"'{self.replica}' cannot be launched: {error}") from error
+
+    def _begin_examination(self) -> asyncio.Task[None] | None:
+        """Have a ready engine examined, unless one with this launch line was. Returns what the start must wait for."""
+        if self._examined == self.version:
+            self.listener.engine_examined(self)
+            return None
+        examination = self.launches.tasks.start(self.examine())
+        # an engine that an earlier gateway has measured is as large, and takes as many requests, as it was
+        return None if self.replica in self.launches.learned.measured else examination
+
+    async def _prepare_gpus(self) -> None:
+        """Choose the GPUs of an engine that is launched, and wait until ended engines have freed them."""
+        launches = self.launches
+        if self.elsewhere or launches.places_gpus:
+            return
+        if self.state is not ReplicaState.SLEEPING:
+            self.gpus = await launches.gpus.assign(self.replica, self.managed.model.gpus)
+        await launches.gpus.until_free(self.replica, launches.learned.measured.get(self.replica))
+
+    async def examine(self) -> None:
+        """Measure the memory of an engine that has just become ready, and ask for its limit."""
+        version = self.version
+        try:
+            if (run := self.run) is not None and self.state is ReplicaState.READY:
+                limit, _ = await asyncio.gather(run.concurrency(), self.measure())
+                self.launches.learned.report(self.replica, limit)
+        finally:  # an engine stays ready even if nobody waits for it any more
+            if self.shown is ReplicaState.READY:
+                self._examined = version
+                self.listener.engine_examined(self)
+
+    async def measure(self) -> None:
+        """Measure the memory of a ready engine. A failure is logged."""
+        if (run := self.run) is not None and self.shown is ReplicaState.READY:
+            await self.launches.learned.measure(self.replica, run.process, self.footprint())
+
+    async def evict(self) -> None:
+        """Free the memory of the engine: by sleep if its model says so and that frees most of it, else by its end."""
+        run = self.run
+        if run is not None and self.state is ReplicaState.READY and not self.elsewhere:
+            await self._sleep_or_stop(run, self.managed.model.evict)
+            if self.is_asleep:
+                if await self.launches.learned.frees_by_sleep(self.replica, run.process):
+                    return
+                _log.info("%s keeps its memory asleep: it is stopped to make room", self.replica)
+        await self.stop()
+
+    def rest(self) -> None:
+        """Begin to put an idle engine to sleep or, where model or driver do not allow it, to stop it.
+
+        A ready engine is no longer ready when this returns.
+        """
+        if (run := self.run) is not None and self.state is ReplicaState.READY:
+            end = self._sleep_or_stop(run, self.managed.model.idle)
+            self.launches.tasks.start(self._rested(run, end))
+
+    async def _rested(self, run: EngineRun, end: asyncio.Future[None]) -> None:
+        await end
+        if self.is_asleep:
+            await self.launches.learned.frees_by_sleep(self.replica, run.process)
+        if not self.is_removed:
+            self.listener.engine_exited(self)
 
     async def adopt(self, process: EngineProcess, place: Place) -> None:
         """Take over an engine of an earlier gateway, in place of ``bring_up``. Wake it if it may be asleep."""
@@ -193,7 +309,7 @@ class Engine:
             await asyncio.wait({starting})
         if (run := self.run) is not None:
             self._become(ReplicaState.STOPPING)
-            await self._finish(self._end(run, timeout))
+            await self.finish(self.end(run, timeout))
         elif self._starting is None:
             self._become(ReplicaState.STOPPED)
         if self.retired:  # no engine ran, so no event has told it
@@ -223,7 +339,7 @@ class Engine:
             asked_to_stop = self.state is ReplicaState.STOPPING
             if self.run is not None and not self._endings:  # it had just become ready
                 self._become(ReplicaState.STOPPING)
-                await self._finish(self._end(self.run))
+                await self.finish(self.end(self.run))
             self._become(ReplicaState.STOPPING if self.run else ReplicaState.STOPPED)
             if not asked_to_stop:
                 raise
@@ -236,14 +352,18 @@ class Engine:
         if self.state is not ReplicaState.READY:
             raise LoadCancelled(f"Model '{self.managed.model_name}' was stopped while it started")
 
-    async def _launch(self) -> None:
+    async def _launch(self, sleeper: EngineRun | None) -> None:
+        if sleeper is not None:
+            if await sleeper.wake():
+                self._be_ready(await Start(self).bring_up(sleeper))
+                return
+            await self.finish(self.end(sleeper))
         gpus = self.launches.gpus
         tries = gpus.second_tries()
         while True:
-            start = Start(self)
             try:
-                run = await self._or_end(start, start.launch())
-            except NotEnoughMemory:
+                run = await Start(self).bring_up()
+            except NotEnoughMemory:  # noqa: PERF203 - four tries at most
                 if (pause := next(tries, None)) is None:
                     raise
                 text = "%s found too little memory just after the end of an engine: it is tried again within %g s"
@@ -256,34 +376,7 @@ class Engine:
     async def _take_over(self, run: EngineRun) -> None:
         if self.name in self.launches.state_file.sleepers:
             await run.wake()
-        start = Start(self)
-        await self._or_end(start, start.until_ready(run))
-        self._be_ready(run)
-
-    async def _wake(self, run: EngineRun) -> None:
-        start = Start(self)
-        if await run.wake():
-            await self._or_end(start, start.until_ready(run))
-            self._be_ready(run)
-        else:
-            await self._finish(self._end(run))
-            await self._launch()
-
-    async def _or_end(self, start: Start, work: Coroutine[Any, Any, T]) -> T:
-        """Do the work of ``start``. After any exception, no process is left, and no place is taken."""
-        try:
-            return await work
-        except BaseException as error:
-            start.is_over = True
-            if start.run is not None:
-                await self._finish(self._end(start.run))
-            elif start.place is not None:
-                await self._finish(self.launches.release(self.name, start.place))
-            if isinstance(error, TimeoutError):
-                start.check_limits()
-            raise
-        finally:
-            start.is_over = True
+        self._be_ready(await Start(self).bring_up(run))
 
     def _be_ready(self, run: EngineRun) -> None:
         self._hung = ""
@@ -295,18 +388,18 @@ class Engine:
 
     # --- sleep and end
 
-    def sleep_or_stop(self, run: EngineRun, wanted: str) -> asyncio.Future[None]:
+    def _sleep_or_stop(self, run: EngineRun, wanted: str) -> asyncio.Future[None]:
         """Put a ready engine to sleep if that is ``wanted`` and the driver can, else stop it.
 
         The engine is no longer ready when this returns. The future ends with the sleep or the stop.
         """
         self._become(ReplicaState.STOPPING)
-        return self._finish(self._sleep_or_end(run, wanted == "sleep"))
+        return self.finish(self._sleep_or_end(run, wanted == "sleep"))
 
     async def _sleep_or_end(self, run: EngineRun, wanted: bool) -> None:
         await run.save_cache()
         if not (wanted and await run.sleep()):
-            await self._end(run)
+            await self.end(run)
         elif self.run is run and len(self._endings) == 1:  # else a stop is in progress too
             self._become(ReplicaState.SLEEPING)
 
@@ -322,14 +415,14 @@ class Engine:
             self.is_lost = how.lost
             self._become(ReplicaState.FAILED, f"{ended}{self.errors.quote(run.first_line)}")
 
-    def _finish(self, end: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
+    def finish(self, end: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
         """Run ``end`` to completion, even if its caller is cancelled."""
         task = asyncio.create_task(end)
         self._endings.add(task)
         task.add_done_callback(self._endings.discard)
         return asyncio.shield(task)
 
-    async def _end(self, run: EngineRun, timeout: float | None = None) -> None:
+    async def end(self, run: EngineRun, timeout: float | None = None) -> None:
         try:
             await run.end(self.managed.model.stop_timeout if timeout is None else timeout)
         finally:

@@ -13,7 +13,7 @@ from enginehouse.aio.slow_work import run_slowly
 from enginehouse.aio.timeouts import run_within
 from enginehouse.engines.host_context import ManagedReplica
 from enginehouse.interfaces.cache_keepers import CacheKeeper, LaunchedBackend
-from enginehouse.interfaces.drivers import EngineClient, KeepsCache
+from enginehouse.interfaces.drivers import EngineClient
 
 _log = logging.getLogger(__name__)
 _RESTORE_S: Final = 30.0
@@ -73,23 +73,13 @@ class EngineCache:
     async def save(self, managed: ManagedReplica, engine: EngineClient) -> None:
         """Save the cache of an engine that stops after this."""
         wait, most = managed.model.keep_cache_wait, managed.model.keep_cache
-        await self._ask(managed, wait, lambda keeper, driver: keeper.save(driver, engine, wait, most))
+        if (keeper := self._keeper) is not None and managed.driver.cache is not None:
+            await self._logged(wait + _GRACE_S, keeper.save(managed.driver.cache, engine, wait, most))
 
     async def restore(self, managed: ManagedReplica, engine: EngineClient) -> None:
         """Give an engine that is ready the cache that was saved."""
-        await self._ask(managed, _RESTORE_S, lambda keeper, driver: keeper.restore(driver, engine))
-
-    async def _ask(
-        self,
-        managed: ManagedReplica,
-        wait: float,
-        ask: Callable[[CacheKeeper, KeepsCache], Coroutine[Any, Any, None]],
-    ) -> None:
-        driver = managed.driver.cache
-        if driver is None or not managed.model.keep_cache or managed.server is not None:
-            return
-        if (keeper := self._keeper) is not None:
-            await self._logged(wait + _GRACE_S, ask(keeper, driver))
+        if (keeper := self._keeper) is not None and managed.driver.cache is not None:
+            await self._logged(_RESTORE_S + _GRACE_S, keeper.restore(managed.driver.cache, engine))
 
     async def _logged(self, within: float, work: Coroutine[Any, Any, None]) -> None:
         try:

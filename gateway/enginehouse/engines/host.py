@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import partial
 
+from enginehouse.config.schema import BackendSettings
 from enginehouse.config.units import parse_ports
-from enginehouse.domain.errors import ConfigError, LoadFailed, ModelNotFound, ReplicaLost, RequestError
+from enginehouse.domain.errors import ConfigError, LoadFailed, ModelNotFound, NotFound, ReplicaLost, RequestError
 from enginehouse.domain.replica import AT_REST, ReplicaState
-from enginehouse.engines import orders
 from enginehouse.engines.adoption import begin_adoption, take_over
-from enginehouse.engines.engine import Engine
+from enginehouse.engines.engine import Engine, EngineListener
 from enginehouse.engines.engine_cache import CacheFolders
-from enginehouse.engines.engine_reports import EngineReports
 from enginehouse.engines.gpus import host_gpus
 from enginehouse.engines.host_context import HostContext, ManagedReplica
 from enginehouse.engines.host_rules import HostChange, HostRules
@@ -25,19 +24,25 @@ from enginehouse.engines.model_servers import ModelServers
 from enginehouse.engines.probing import Prober
 from enginehouse.engines.start import NOWHERE
 from enginehouse.engines.state_file import EngineOwnership, StateFile
-from enginehouse.interfaces.drivers import ServedModel
+from enginehouse.interfaces.drivers import EngineClient, ServedModel
 from enginehouse.interfaces.launch_spec import ModelFacts
 from enginehouse.interfaces.launchers import EngineProcess
 from enginehouse.relay.moves.drains import Drains
+from enginehouse.relay.upstream.client import Client
+from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.scheduling.host_engines import EngineControl
 from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.telemetry.observers import notify
 
 _MEASURE_EVERY_S = 30.0
+_CLIENT_S = 60.0
+"""The time limit of a request to an engine that starts, falls asleep or wakes."""
 
 
-class Host(EngineControl):
+class Host(EngineControl, EngineListener):
     """Has the engines of one host, and the queue that orders them and whose requests they serve.
 
+    It keeps the fleet, the relay's upstreams, the prober and observers up to date with what happens to the engines.
     ``engines``: by replica, those included that are being removed. A change of configuration has five steps.
     ``prepare`` may fail and changes nothing. Then each step runs on every host before the next one: ``retire_removed``,
     ``put_replicas``, ``put_rules`` and ``reject_removed``.
@@ -55,8 +60,10 @@ class Host(EngineControl):
         caches: CacheFolders,
     ) -> None:
         self.name = name
+        self._prober = prober
         self._drains = drains
         self._context = context
+        self._on_replica_state = context.observers.callbacks("replica_state")
         settings = context.config.host_settings(name)
         launcher = context.make_launcher(settings.launcher, name)
         self.gpus = host_gpus(settings, launcher)
@@ -71,7 +78,6 @@ class Host(EngineControl):
             context.downloads,
         )
         self.engines: dict[str, Engine] = {}
-        self._reports = EngineReports(context, self.engines, prober, drains)
         for replica, managed in context.managed(name).items():
             self.engines[replica] = self._engine(managed)
         self.servers = ModelServers(name, context, self._note_found)
@@ -79,14 +85,19 @@ class Host(EngineControl):
         self._has_released = False
         self._files = ModelFiles(self._note_facts)
         self.rules = rules = HostRules(context, self.engines, self._launches, self.servers, self._files)
-        self.queue = self._reports.queue = HostQueue(
-            name, context.make_scheduler(), self, context.observers, context.scheduler
-        )
+        self.queue = HostQueue(name, context.make_scheduler(), self, context.observers, context.scheduler)
         self.queue.prepare(rules.swapper, rules.facts, rules.limits)
 
     def _engine(self, managed: ManagedReplica) -> Engine:
-        connect = partial(self._reports.client, managed.backend)
-        return Engine(managed, self._launches, connect=connect, listener=self._reports)
+        return Engine(managed, self._launches, connect=partial(self._connect, managed.backend), listener=self)
+
+    def _connect(self, backend: str, address: str) -> EngineClient:
+        """HTTP to an engine that the relay does not use yet, or to a server elsewhere."""
+        context = self._context
+        if backend in context.config.backends:
+            return Client(context.upstreams[backend], _CLIENT_S)
+        upstream = Upstream(backend, BackendSettings(url=address), context.config.timeouts, context.outside)
+        return Client(upstream, _CLIENT_S)
 
     def begin(self) -> None:
         """Begin the background work, on a host where no engine can be left running."""
@@ -177,7 +188,7 @@ class Host(EngineControl):
         kept = {replica: engine.managed.model for replica, engine in self.kept().items()}
         ttls = {replica: model.ttl for replica, model in kept.items()}
         for replica in self._idle.due(self.states(), self.queue.in_flight, ttls, self.queue.now()):
-            orders.rest(self.engines[replica])
+            self.engines[replica].rest()
             self._has_released |= kept[replica].preload != "again"
         states = {*self.states().values()} - {*AT_REST, ReplicaState.SLEEPING}
         if not self._has_released or ReplicaState.STOPPING in states:
@@ -189,7 +200,7 @@ class Host(EngineControl):
         """Put those of ``replicas`` to sleep, or stop them, that are ready and serve no request."""
         for replica in replicas:
             if self.engines[replica].shown is ReplicaState.READY and not self.queue.in_flight(replica):
-                orders.rest(self.engines[replica])
+                self.engines[replica].rest()
 
     # --- changes of the configuration
 
@@ -207,7 +218,8 @@ class Host(EngineControl):
         """
         for replica, engine in self.kept().items():
             if replica not in change.managed:
-                self._reports.stop_probing(engine)
+                if not engine.elsewhere:  # its requests in flight continue
+                    self._prober.remove(engine.managed.backend)
                 self._leave_service(engine)
                 engine.removal = asyncio.ensure_future(self._remove_later(engine, within))
         engines = self.engines.values()
@@ -221,7 +233,6 @@ class Host(EngineControl):
         ``retiring``: the results of ``retire_removed`` of all hosts.
         """
         before, self._context = self._context.config, change.context
-        self._reports.context = change.context
         self.servers.reconfigure(change.context)
         self._launches.reconfigure(change.context.config.host_settings(self.name))
         new_checks = before.checks != change.context.config.checks
@@ -251,7 +262,7 @@ class Host(EngineControl):
             engine.begin_anew()
             self._retire(engine.replica, within)
         elif engine.shown is ReplicaState.READY and (new_checks or not managed.probed_as(known)):
-            self._reports.probe(engine)
+            self._probe(engine)
 
     def put_rules(self, change: HostChange) -> None:
         """Give the scheduler its new rules."""
@@ -277,7 +288,7 @@ class Host(EngineControl):
         if engine.shown not in AT_REST:
             self._leave_service(engine)
             end = self.queue.retire(replica, within)
-        self._reports.show(engine)
+        self._show(engine)
         return end
 
     def _leave_service(self, engine: Engine) -> None:
@@ -310,12 +321,14 @@ class Host(EngineControl):
 
     def prepared(self, replica: str, evict: Sequence[str]) -> AbstractAsyncContextManager[None]:
         engine = self.engines.get(replica)
-        return orders.prepared(engine, evict) if engine is not None else nullcontext()
+        if engine is None or not (evict or engine.back_off.failures):
+            return nullcontext()
+        return engine.prepared(evict)
 
     async def start(self, replica: str) -> None:
         if (engine := self.engines.get(replica)) is None:
             raise LoadFailed(f"'{replica}' is no longer configured")
-        await orders.start(engine)
+        await engine.start()
 
     async def stop(self, replica: str, timeout: float | None) -> None:
         if (engine := self.engines.get(replica)) is not None:
@@ -323,7 +336,7 @@ class Host(EngineControl):
 
     async def evict(self, replica: str) -> None:
         if (engine := self.engines.get(replica)) is not None:
-            await orders.evict(engine)
+            await engine.evict()
 
     # --- events of the queue
 
@@ -341,13 +354,77 @@ class Host(EngineControl):
     def vacate(self, replica: str) -> None:
         self._drains.vacate(replica)
 
+    # --- events of engines
+
+    def running(self) -> Sequence[str]:
+        return [replica for replica, engine in self.engines.items() if engine.shown not in AT_REST]
+
+    def engine_changed(self, engine: Engine) -> None:
+        backend, state = engine.managed.backend, engine.shown
+        if engine.removal is None:
+            if not engine.elsewhere:
+                self._find(engine)
+            kept = engine.cache.estimated if engine.keeps_cache and state is not ReplicaState.READY else 0
+            self._show(engine, engine.problem, kept)
+            if state is ReplicaState.READY and not engine.elsewhere:
+                self._context.fleet.succeeded(backend)
+            if state is ReplicaState.FAILED and engine.is_lost:
+                self._drains.cut_off(engine.replica, engine.problem)
+        notify(self._on_replica_state, engine.replica, state)
+
+    def engine_examined(self, engine: Engine) -> None:
+        if engine.removal is None and not engine.elsewhere:
+            self._limit(engine)
+            self._probe(engine)
+
+    def _limit(self, engine: Engine) -> None:
+        """Have the fleet know how many requests an engine serves at once."""
+        limit = engine.managed.model.concurrency or self._launches.learned.reported.get(engine.replica, 0)
+        self._context.fleet.load(engine.managed.backend).slots = limit
+
+    def _note_limit(self, engine: Engine, limit: int | None) -> None:
+        self._launches.learned.report(engine.replica, limit)
+        self._limit(engine)
+
+    def engine_exited(self, engine: Engine) -> None:
+        self.queue.exited(engine.replica)
+
+    def _find(self, engine: Engine) -> None:
+        """Have the relay, and the prober, find a ready engine, and no other one."""
+        backend, run = engine.managed.backend, engine.run
+        upstream = self._context.upstreams[backend]
+        if engine.shown is ReplicaState.READY and run is not None:
+            upstream.locate(run.process.address)
+            self._context.fleet.locate(backend, run.place.node, run.place.unit)
+            return
+        self._prober.remove(backend)
+        if upstream.pool.origin.host:
+            upstream.locate("")
+
+    def _show(self, engine: Engine, problem: str = "", cache_kept: int = 0) -> None:
+        """Show routing the state of a replica. ``cache_kept``: the tokens that it has again after its launch."""
+        wake_s = 0.0 if engine.shown is ReplicaState.READY else engine.wake_s
+        with suppress(NotFound):  # a server elsewhere no longer lists its model
+            self._context.fleet.set_state(engine.replica, engine.shown, wake_s, problem, cache_kept=cache_kept)
+
+    def _probe(self, engine: Engine) -> None:
+        """Probe a ready engine, soon, by the current configuration. A server elsewhere is probed anyway."""
+        managed, run = engine.managed, engine.run
+        if engine.elsewhere or run is None:
+            return
+        client = Client(self._context.upstreams[managed.backend], self._context.config.checks.timeout)
+        on_concurrency = None if managed.model.concurrency else partial(self._note_limit, engine)
+        self._prober.add(
+            managed.backend, managed.driver, client, managed.model.health_path, on_concurrency, is_healthy=True
+        )
+
     # --- facts
 
     async def _keep_measuring(self) -> None:
         while True:
             await asyncio.sleep(_MEASURE_EVERY_S)
             for engine in list(self.engines.values()):
-                await orders.measure(engine)
+                await engine.measure()
 
     def _read_files(self) -> None:
         replicas = {replica: engine.managed for replica, engine in self.kept().items()}

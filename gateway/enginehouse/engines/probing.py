@@ -114,6 +114,8 @@ _PROBES_PER_DISCOVERY = 6
 _IN_DOUBT = 0.2
 """The share of ``checks.interval`` until the next probe while a verdict is in doubt."""
 _SHORTEST_PAUSE_S = 0.01
+_SOON_S = 1.0
+"""The longest time until the first probe of a backend that has just been found healthy."""
 
 
 class Prober:
@@ -140,9 +142,10 @@ class Prober:
         *,
         is_healthy: bool = False,
     ) -> None:
-        """Probe the backend ``name``, at once for the first time. Replaces an earlier backend of this name.
+        """Probe the backend ``name``. Replaces an earlier backend of this name.
 
-        ``is_healthy``: it has just been found healthy, so only its models are asked for at once.
+        The first probe follows at once or, if the backend has just been found healthy (``is_healthy``), a little later:
+        its first requests come before.
 
         ``on_concurrency`` gets the number of requests that the engine says it serves at once, whenever it is asked.
         ``on_models`` gets the models that it lists, before the fleet does.
@@ -223,20 +226,17 @@ class _ProbeLoop:
         self.probed.set()
 
     async def _run(self, is_healthy: bool) -> None:
-        healthy, probe = is_healthy, self._list_only if is_healthy else self._probe
+        if is_healthy:
+            self.probed.set()
+            await asyncio.sleep(min(_SOON_S, self._pause(True, Health.UNKNOWN)))
         while True:
+            healthy = False
             try:
-                healthy = await probe()
+                healthy = await self._probe()
             except Exception:
                 _log.exception("A probe of backend %s met a defect of the gateway; the next one follows", self.name)
-            probe = self._probe
             self.probed.set()
             await asyncio.sleep(self._pause(healthy, self.fleet.health(self.name)))
-
-    async def _list_only(self) -> bool:
-        """The first probe of a backend that has just been found healthy."""
-        await self._discover(at_once=True)
-        return True
 
     async def _probe(self) -> bool:
         try:

@@ -26,6 +26,8 @@ from enginehouse.telemetry.log_ring import LogRing
 
 T = TypeVar("T")
 
+_log = logging.getLogger(__name__)
+
 _LONGEST_START_S = 120
 _LONGEST_WATCHED_START_S = 24 * 3600
 _LOOKS = 10
@@ -33,6 +35,10 @@ _LOOKS = 10
 _LONGEST_PAUSE_S = 5.0
 _SIGN_BYTES = 1 << 20
 """An engine that hangs still answers health checks: the few bytes of these are no progress."""
+
+NOWHERE = Place(port=0)
+_QUESTION_S = 5.0
+"""The time limit of a question that a ready engine need not answer."""
 
 
 def longest_start(model: ModelSettings) -> float:
@@ -57,6 +63,7 @@ class StartLimits:
         self._loop = asyncio.get_running_loop()
         self._total = longest_start(model)
         self._silence = self._total if model.start_silence is None else model.start_silence
+        self._pause = min(self._silence / _LOOKS, _LONGEST_PAUSE_S) if self._silence < self._total else self._total
         self._log = log
         self._heard = self._loop.time()
         self._end = self._heard + self._total
@@ -77,60 +84,50 @@ class StartLimits:
             return f"showed no sign of progress for {self._silence:g} s"
         return ""
 
-    async def run(self, work: Coroutine[Any, Any, T], process: EngineProcess | None = None) -> T:
-        """Run a part of the start, of the engine ``process`` if there is one already.
+    async def run(self, work: Coroutine[Any, Any, T], of: EngineRun | None = None) -> T | None:
+        """Run a part of the start, ``of`` an engine that is launched already. ``None`` if that exits first.
 
         Raises ``TimeoutError`` once a limit is missed. Does not wait for work that resists its cancellation.
         """
         task = asyncio.ensure_future(work)
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self._heard = self._loop.time()
+        ends: set[asyncio.Future[Any]] = {task} if of is None else {task, of.exited}
+        self._heard = now = self._loop.time()
         try:
-            while not task.done():
-                await asyncio.wait({task}, timeout=self._until_next_look())
-                if not task.done() and await self._is_over(process):
+            while True:
+                until_look = min(self._pause, min(self._end, self._heard + self._silence) - now)
+                done, _ = await asyncio.wait(ends, timeout=max(0.0, until_look), return_when=asyncio.FIRST_COMPLETED)
+                if done:
+                    return task.result() if of is None or not of.exited.done() else None
+                if self._silence < self._total:
+                    await self._look(of)
+                if self.missed:
                     raise TimeoutError
-            return task.result()
+                now = self._loop.time()
         finally:
             task.cancel()
-            del task  # a failure refers to this frame, and would be kept by its own task until the collector runs
+            del task, ends  # a failure refers to this frame, and would be kept by its own task until the collector runs
 
-    def _until_next_look(self) -> float:
-        pause = min(self._silence / _LOOKS, _LONGEST_PAUSE_S) if self._silence < self._total else self._total
-        return max(0.0, min(pause, min(self._end, self._heard + self._silence) - self._loop.time()))
-
-    async def _is_over(self, process: EngineProcess | None) -> bool:
-        if self._silence < self._total:
-            await self._look(process)
-        return bool(self.missed)
-
-    async def _look(self, process: EngineProcess | None) -> None:
+    async def _look(self, of: EngineRun | None) -> None:
         """Look for a sign of progress."""
         if self._printed != self._log.received:
             self._printed = self._log.received
             self.note_progress()
-        moved = await self._bytes_moved(process) if process is not None else None
+        try:
+            moved = None if of is None else await run_within(_LONGEST_PAUSE_S, of.process.bytes_moved())
+        except (TimeoutError, EnginehouseError):
+            return
         if moved is not None and (self._moved is None or abs(moved - self._moved) >= _SIGN_BYTES):
             if self._moved is not None:
                 self.note_progress()
             self._moved = moved
 
-    async def _bytes_moved(self, process: EngineProcess) -> int | None:
-        try:
-            return await run_within(_LONGEST_PAUSE_S, process.bytes_moved())
-        except (TimeoutError, EnginehouseError):
-            return None
 
+class StartingEngine(Protocol):
+    """What the starts and the runs of an engine need of it. ``run``: set in the step in which it is launched.
 
-_log = logging.getLogger(__name__)
-
-NOWHERE = Place(port=0)
-_QUESTION_S = 5.0
-"""The time limit of a question that a ready engine need not answer."""
-
-
-class EngineParts(Protocol):
-    """What the starts and the runs of an engine need of it."""
+    ``keeps_cache``: whether what is in its prefix cache is kept while it does not run.
+    """
 
     name: str
     managed: ManagedReplica
@@ -140,8 +137,19 @@ class EngineParts(Protocol):
     log: LogRing
     errors: StartErrors
     cache: EngineCache
+    keeps_cache: bool
     launches: Launches
     connect: Callable[[str], EngineClient]
+    run: EngineRun | None
+
+    def note_start(self, state: ReplicaState, problem: str) -> None:
+        """Take the phase of a start, and the problem that it has."""
+
+    async def end(self, run: EngineRun) -> None:
+        """End what a start has launched."""
+
+    def finish(self, end: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
+        """Run ``end`` to completion, even if its caller is cancelled, before the next start."""
 
 
 class EngineRun:
@@ -151,7 +159,7 @@ class EngineRun:
     may be worth keeping.
     """
 
-    def __init__(self, engine: EngineParts, process: EngineProcess, place: Place, first_line: int) -> None:
+    def __init__(self, engine: StartingEngine, process: EngineProcess, place: Place, first_line: int) -> None:
         self.process = process
         self.client = engine.connect(process.address)
         self.exited = asyncio.ensure_future(process.exited())
@@ -183,7 +191,7 @@ class EngineRun:
 
     async def save_cache(self) -> None:
         """Save its prefix cache, before it stops or sleeps."""
-        if self.is_warm:
+        if self.is_warm and self._engine.keeps_cache:
             await self._engine.cache.save(self._engine.managed, self.client)
         self.is_warm = False
 
@@ -208,15 +216,6 @@ class EngineRun:
                 text = "%s could not be put to sleep or woken: %s"
                 _log.warning(text, self._engine.name, error or type(error).__name__)
                 return False
-
-
-class StartingEngine(EngineParts, Protocol):
-    """An engine that starts. ``run``: set in the step in which it is launched."""
-
-    run: EngineRun | None
-
-    def note_start(self, state: ReplicaState, problem: str) -> None:
-        """Take the phase of a start, and the problem that it has."""
 
 
 class Start:
@@ -254,28 +253,52 @@ class Start:
         except TimeoutError:
             raise engine.errors.unplaced(model.place_timeout, self.problem, self.first_line) from None
 
-    async def launch(self) -> EngineRun:
-        """Launch the engine and wait until it is ready. The caller ends ``run``, or frees ``place``, if this fails.
+    async def bring_up(self, run: EngineRun | None = None) -> EngineRun:
+        """Wait until ``run`` is ready; without it, until the engine has been launched and is ready.
 
-        Raises ``TimeoutError`` once a limit is missed, which ``check_limits`` describes.
+        After any exception, no process is left, and no place is taken. Raises ``LoadFailed``.
         """
+        engine, self.run = self._engine, run
+        try:
+            if run is None:
+                run = await self._launch()
+                await self._until_ready(run)
+                if engine.keeps_cache:
+                    await engine.cache.restore(engine.managed, run.client)
+            else:
+                await self._until_ready(run)
+            return run
+        except BaseException as error:
+            self.is_over = True
+            if self.run is not None:
+                await engine.finish(engine.end(self.run))
+            elif self.place is not None:
+                await engine.finish(engine.launches.release(engine.name, self.place))
+            if isinstance(error, TimeoutError):
+                self._check_limits()
+            raise
+        finally:
+            self.is_over = True
+
+    async def _launch(self) -> EngineRun:
         engine, model = self._engine, self._engine.managed.model
         if model.source:
             await self._have_files(model.source)
         self.place = place = NOWHERE if engine.managed.server is not None else await self._find_place()
         self.limits = limits = StartLimits(model, engine.log)
         run = await limits.run(self._launched(place))
-        await self.until_ready(run)
-        await engine.cache.restore(engine.managed, run.client)
+        assert run is not None
         return run
 
-    async def until_ready(self, run: EngineRun) -> None:
-        """Wait until an engine is ready. The caller ends it if this fails. Raises as ``launch`` does."""
+    async def _until_ready(self, run: EngineRun) -> None:
+        """Raises ``LoadFailed`` if the engine exits first."""
         self.run = run
         self.limits = self.limits or StartLimits(self._engine.managed.model, self._engine.log)
-        await self.limits.run(self._until_healthy(run), run.process)
+        await self.limits.run(self._until_healthy(run), run)
+        if run.exited.done():
+            raise self._engine.errors.exited_early(run.exited.result(), run.first_line)
 
-    def check_limits(self) -> None:
+    def _check_limits(self) -> None:
         """Raise ``LoadFailed`` if the start has missed a limit."""
         if self.limits is None or not (missed := self.limits.missed):
             return
@@ -332,7 +355,8 @@ class Start:
                 process = await server.load(engine.managed.model_name, longest_silence(model), engine.log)
             else:
                 assert line is not None
-                await self._prepare_cache(line)
+                if engine.keeps_cache and str(engine.cache.folder) in " ".join(line.command):
+                    await self._prepare_cache(line)
                 process = await launches.launch(engine.name, line, engine.log)
         run = EngineRun(engine, process, place, self.first_line)
         if self.is_over:  # the start was cancelled, and the launcher resisted that
@@ -343,10 +367,8 @@ class Start:
         return run
 
     async def _prepare_cache(self, line: LaunchLine) -> None:
-        """Have a folder for the cache of an engine that is launched with ``line``, if it is to be kept."""
+        """Have a folder for the cache of an engine that is launched with ``line``."""
         engine = self._engine
-        if str(engine.cache.folder) not in " ".join(line.command):
-            return
         try:
             await engine.cache.prepare(engine.line.fingerprint, line.command, engine.line.files)
         except OSError as error:
@@ -354,22 +376,11 @@ class Start:
             raise engine.errors.did_not_start(why, self.first_line) from None
 
     async def _until_healthy(self, run: EngineRun) -> None:
-        """Wait until the engine is healthy. Raises ``LoadFailed`` if it exits first."""
-        log, printed = self._engine.log, asyncio.Event()
+        managed, log, printed = self._engine.managed, self._engine.log, asyncio.Event()
         log.follow(printed)
-        healthy = asyncio.ensure_future(self._is_healthy(run, printed))
         try:
-            await asyncio.wait({healthy, run.exited}, return_when=asyncio.FIRST_COMPLETED)
-            if run.exited.done():
-                raise self._engine.errors.exited_early(run.exited.result(), run.first_line)
-            healthy.result()
+            await run.process.listening()
+            check = HealthCheck(managed.driver.driver, managed.model.health_path)
+            await check.wait_until_healthy(run.client, printed, self._note_problem)
         finally:
             log.unfollow(printed)
-            healthy.cancel()
-            del healthy  # a failure refers to this frame, and its task to the failure
-
-    async def _is_healthy(self, run: EngineRun, printed: asyncio.Event) -> None:
-        await run.process.listening()
-        managed = self._engine.managed
-        check = HealthCheck(managed.driver.driver, managed.model.health_path)
-        await check.wait_until_healthy(run.client, printed, self._note_problem)

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from enginehouse import ConfigError, Launcher, ReplicaState
+from enginehouse import Launcher, ReplicaState
 from enginehouse.config.schema import ModelSettings
 from enginehouse.engines.engine import Engine
 from enginehouse.engines.host_context import ManagedReplica
 from enginehouse.engines.launches import Ports
 from enginehouse.errors import LoadFailed
+from enginehouse.interfaces.cache_keepers import LaunchedBackend
 from enginehouse.interfaces.driver_support import support_of
 from tests.support.bare_host import Heard, address_of
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
@@ -302,11 +303,12 @@ def test_a_port_is_free_again_when_its_engine_has_stopped(in_virtual_time: Run, 
                 await end()
             else:
                 stage.launcher.launched[-1].end.set_result(1)
-                await asyncio.sleep(1)
+                await asyncio.sleep(60)  # the longest pause after a failure
         stage.driver.verdict = False
         for _ in range(3):
             with pytest.raises(LoadFailed, match="not ready within"):
                 await stage.supervisor.bring_up()
+            await asyncio.sleep(60)
 
     in_virtual_time(scenario())
 
@@ -317,11 +319,26 @@ def test_a_configuration_that_cannot_be_launched_is_told(
     stage = Stage(driver, FakeClient({}), ModelSettings(command="engine ${prot}"), fake_launcher)
 
     async def scenario() -> None:
-        with pytest.raises(ConfigError, match=r"models.tiny.command"):
+        with pytest.raises(LoadFailed, match=r"cannot be launched: models.tiny.command"):
             await stage.supervisor.bring_up()
 
     in_virtual_time(scenario())
     assert stage.states == [STARTING, FAILED]
+
+
+def test_no_cache_is_kept_where_that_is_off(
+    in_virtual_time: Run, driver: ScriptedDriver, fake_launcher: FakeLauncher, tmp_path: Path
+) -> None:
+    made: list[LaunchedBackend] = []
+    stage = Stage(driver, FakeClient({}), ModelSettings(command="engine", keep_cache=0), fake_launcher)
+    stage.supervisor.launches.caches.make_keeper = made.append
+
+    async def scenario() -> None:
+        await stage.supervisor.bring_up()
+        await stage.supervisor.stop()
+
+    in_virtual_time(scenario())
+    assert not made
 
 
 async def test_a_real_child_that_exits_during_start_fails_at_once(driver: ScriptedDriver, tmp_path: Path) -> None:

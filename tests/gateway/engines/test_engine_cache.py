@@ -88,12 +88,3 @@ def test_a_keeper_that_fails_costs_a_cache_and_no_start_or_stop(
 
     in_virtual_time(scenario())
     assert caplog.text.count("The cache of a is not kept") == 3
-
-
-def test_nothing_is_kept_where_that_is_off(
-    in_virtual_time: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    folders = CacheFolders(tmp_path)
-    folders.make_keeper = lambda backend: Broken()
-    in_virtual_time(EngineCache(folders, managed()).save(managed(keep_cache=0), CLIENT))
-    assert caplog.text == ""

@@ -17,7 +17,6 @@ from enginehouse.engines.engine import Engine
 from enginehouse.engines.guards import guarded_launcher
 from enginehouse.engines.host_context import ManagedReplica, check_placement, placement_of
 from enginehouse.engines.launches import Ports
-from enginehouse.engines.orders import prepared
 from enginehouse.engines.state_file import StateFile
 from enginehouse.errors import LoadFailed
 from enginehouse.interfaces.driver_support import support_of
@@ -136,7 +135,7 @@ def test_a_model_that_no_machine_can_hold_waits_before_others_are_stopped(in_vir
 
     async def scenario() -> None:
         async def load() -> None:
-            async with prepared(stage.supervisor, ["b@b"]):
+            async with stage.supervisor.prepared(["b@b"]):
                 await stage.supervisor.bring_up()
 
         loading = asyncio.ensure_future(load())
@@ -158,7 +157,7 @@ def test_a_place_that_is_not_wanted_any_more_is_given_up(in_virtual_time: Run, s
 
     async def scenario() -> None:
         async def prepare() -> None:
-            async with prepared(stage.supervisor, ["b@b"]):
+            async with stage.supervisor.prepared(["b@b"]):
                 await asyncio.Event().wait()
 
         waiting = asyncio.ensure_future(prepare())
