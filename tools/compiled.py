@@ -61,7 +61,7 @@ MODULES = {
     "gateway/enginehouse/relay/answers": ("fast_path", "joined_reply", "json_answer", "reply"),
     "gateway/enginehouse/relay/attempts": ("answer_judge", "attempt", "dispatch"),
     "gateway/enginehouse/relay/events": ("chunk", "plain_event", "sse", "stream_check"),
-    "gateway/enginehouse/relay/heads": ("answer_head", "behalf", "headers", "known_head"),
+    "gateway/enginehouse/relay/heads": ("headers", "known_head"),
     "gateway/enginehouse/relay/jobs": (
         "continuation_job",
         "engine_job",
@@ -75,7 +75,7 @@ MODULES = {
     ),
     "gateway/enginehouse/relay/live": ("live_request", "live_requests", "traced_request"),
     "gateway/enginehouse/relay/retrying": ("retry_budget",),
-    "gateway/enginehouse/relay/upstream": ("connection", "pool", "upstream"),
+    "gateway/enginehouse/relay/upstream": ("connection", "upstream"),
     "gateway/enginehouse/relay/web_sockets": ("web_socket",),
     "gateway/enginehouse/routing": ("filter_chain", "router", "strategy_runner", "strategy_table"),
     "gateway/enginehouse/routing/body": ("read", "rewrite"),

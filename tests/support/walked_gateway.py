@@ -22,8 +22,7 @@ from enginehouse.app import Gateway
 from enginehouse.config.schema import Config
 from enginehouse.engines.state_file import StateFile
 from enginehouse.errors import LoadFailed
-from enginehouse.relay.upstream.origin import Origin
-from enginehouse.relay.upstream.outside import Connector, Outside
+from enginehouse.relay.upstream.outside import Connector, Origin, Outside
 from enginehouse_kit.virtual_loop import VirtualLoop
 from tests.chaos.gauges import leftovers
 from tests.support.garbage import unreachable

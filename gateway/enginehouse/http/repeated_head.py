@@ -6,8 +6,7 @@ from typing import Final
 
 from enginehouse.domain.repeated_headers import AlikeHeads, RepeatedHeaders
 from enginehouse.domain.request import Headers
-from enginehouse.relay.heads.behalf import wants_cache_line
-from enginehouse.relay.heads.headers import find_request_id
+from enginehouse.relay.heads.headers import find_request_id, wants_cache_line
 
 _LENGTH: Final = b"content-length"
 _TRACE: Final = b"traceparent"

@@ -26,8 +26,7 @@ from enginehouse.engines.state_file import StateFile
 from enginehouse.errors import Unauthorized
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered, Registry
-from enginehouse.relay.upstream.origin import Origin
-from enginehouse.relay.upstream.outside import Connector, Outside
+from enginehouse.relay.upstream.outside import Connector, Origin, Outside
 from enginehouse.runtime import Clock
 from enginehouse.telemetry.decisions import MOST
 from enginehouse_sim.virtual.virtual_engines import (

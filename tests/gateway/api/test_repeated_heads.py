@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from enginehouse.config.schema import KeySettings
 from enginehouse.http.repeated_head import RepeatedHead
-from enginehouse.relay.heads.behalf import wants_cache_line
 from enginehouse.relay.heads.headers import (
     NOT_TO_ENGINE,
     TRACED_NOT_TO_ENGINE,
     find_request_id,
     passing_lines,
+    wants_cache_line,
     with_authorization,
 )
 from tests.gateway.api.test_requests import check

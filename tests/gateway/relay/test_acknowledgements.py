@@ -9,8 +9,7 @@ import pytest
 
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.aio.write_batch import batched
-from enginehouse.relay.upstream.acknowledgements import delay_acknowledgements
-from enginehouse.relay.upstream.connection import Connection
+from enginehouse.relay.upstream.connection import Connection, delay_acknowledgements
 from tests.support.at_once import AT_ONCE
 from tests.support.fake_transport import FakeTransport
 from tests.support.fake_upstream import KeptAnswer

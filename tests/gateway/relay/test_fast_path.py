@@ -19,7 +19,7 @@ from enginehouse.relay.events.chunk import framed
 from enginehouse.relay.events.sse import LARGEST_HELD
 from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.events.stream_form import stream_form
-from enginehouse.relay.heads.answer_head import AnswerHead
+from enginehouse.relay.heads.headers import AnswerHead
 from enginehouse.relay.response_writer import ResponseWriter
 from enginehouse.relay.upstream.connection import Connection
 from enginehouse_continuation.stream_history import StreamHistory

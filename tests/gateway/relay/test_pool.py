@@ -16,10 +16,8 @@ from enginehouse.domain.errors import Overloaded, UpstreamError
 from enginehouse.engines.probing import HealthCheck
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.connection import Connection
-from enginehouse.relay.upstream.origin import Origin
-from enginehouse.relay.upstream.outside import Connector, Outside
-from enginehouse.relay.upstream.pool import Pool
-from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.relay.upstream.outside import Connector, Origin, Outside
+from enginehouse.relay.upstream.upstream import Pool, Upstream
 from enginehouse_openai import OpenAIDriver
 from tests.support.at_once import AT_ONCE
 from tests.support.fake_clock import FakeClock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from enginehouse.relay.jobs.rebased_lines import lines_below
-from enginehouse.relay.upstream.origin import Origin
+from enginehouse.relay.upstream.outside import Origin
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway
 

@@ -10,7 +10,7 @@ from typing import Final
 from enginehouse.domain.errors import EngineRefused, RequestError, UpstreamError, UpstreamInvalid
 from enginehouse.fleet.verdicts import blamed_request, error_in
 from enginehouse.relay.events.stream_check import message_of
-from enginehouse.relay.heads.answer_head import AnswerHead
+from enginehouse.relay.heads.headers import AnswerHead
 from enginehouse.telemetry.counted_answers import Counted, check_answer, decode_answer, skim
 
 _ESCAPED: Final = re.compile(rb"\\.", re.DOTALL)

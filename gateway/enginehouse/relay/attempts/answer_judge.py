@@ -14,8 +14,7 @@ from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch
 from enginehouse.relay.attempts.hedge import Hedge
 from enginehouse.relay.engine_memory import EngineShare
-from enginehouse.relay.heads.answer_head import AnswerHead
-from enginehouse.relay.heads.behalf import ATTEMPTS
+from enginehouse.relay.heads.headers import ATTEMPTS, AnswerHead
 from enginehouse.relay.jobs.job import Job, Suspects
 from enginehouse.relay.retrying.retries import Outcome
 from enginehouse.relay.retrying.retry_after import SAID_WITH

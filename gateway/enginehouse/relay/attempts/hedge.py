@@ -12,7 +12,7 @@ from enginehouse.domain.route import Reason, Route
 from enginehouse.interfaces.kept_streams import KeptStream
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch
-from enginehouse.relay.heads.answer_head import AnswerHead
+from enginehouse.relay.heads.headers import AnswerHead
 from enginehouse.relay.retrying.hedge_delay import HedgeDelay
 from enginehouse.relay.retrying.retry_after import SAID_WITH
 from enginehouse.relay.upstream.connection import Receiver

@@ -1,17 +1,25 @@
-"""The headers that pass through the gateway, and those that do not."""
+"""The headers of requests and answers: which pass through the gateway, and what they tell it."""
 
 from __future__ import annotations
 
+import re
 from functools import cache, lru_cache
-from typing import Final
-from urllib.parse import quote
+from typing import Final, NamedTuple
+from urllib.parse import quote, unquote
 
-from enginehouse.domain.errors import RateLimited, RequestError
+from enginehouse.domain.client_names import kept_name
+from enginehouse.domain.errors import InvalidRequest, RateLimited, RequestError
 from enginehouse.domain.repeated_headers import RepeatedHeaders
 from enginehouse.domain.request import Headers
-from enginehouse.relay.heads.behalf import CALLER, PRIORITY
 from enginehouse.telemetry.trace_context import TRACE_HEADERS
 
+CALLER: Final = b"x-enginehouse-caller"
+PRIORITY: Final = b"x-enginehouse-priority"
+ATTEMPTS: Final = b"x-enginehouse-attempts: "
+"""The beginning of the header line by which an answer says how many engines have had the request in vain."""
+_LONGEST_CALLER: Final = 1024
+_LONGEST_MS: Final = 86_400_000
+_NUMBER: Final = re.compile(rb"-?[0-9]{1,9}")
 _LONGEST_ID: Final = 128
 _PLAIN_CONNECTION: Final = frozenset({b"", b"keep-alive", b"close"})
 _PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
@@ -153,3 +161,83 @@ def origin_lines(backend: str, model: str, reason: str) -> bytes:
     # Engines choose the names of their models, so other characters than printable ASCII are percent-encoded.
     lines = (f"x-enginehouse-{key}: {quote(text, safe=_PRINTABLE)}\r\n" for key, text in named.items())
     return "".join(lines).encode("ascii")
+
+
+class Behalf(NamedTuple):
+    """The name of a caller's key, and the priority of its requests."""
+
+    caller: str
+    priority: int
+
+    def lines(self) -> bytes:
+        """The header lines that tell it."""
+        return b"%s: %s\r\n%s: %d\r\n" % (CALLER, quote(self.caller).encode(), PRIORITY, self.priority)
+
+
+def read_behalf(headers: Headers) -> Behalf | None:
+    """What ``headers`` tell; ``None`` without a caller."""
+    caller, priority = b"", 0
+    for name, value in headers:
+        if name == CALLER:
+            caller = value
+        elif name == PRIORITY and _NUMBER.fullmatch(value):
+            priority = int(value)
+    return (
+        Behalf(kept_name(unquote(caller.decode("latin-1"))), priority) if 0 < len(caller) <= _LONGEST_CALLER else None
+    )
+
+
+def wants_cache_line(headers: Headers) -> bool:
+    """Whether the client asks how much of its prompt was cached, with ``x-enginehouse-explain: cache``."""
+    if isinstance(headers, RepeatedHeaders):
+        return headers.alike.wants_cache_line
+    return (b"x-enginehouse-explain", b"cache") in headers
+
+
+def deadline_in(headers: Headers) -> float | None:
+    """The seconds in which the request is to be sent, from ``x-enginehouse-deadline`` in milliseconds.
+
+    ``None`` if it has no such header. Raises ``InvalidRequest`` for another value.
+    """
+    for name, value in headers:
+        if name == b"x-enginehouse-deadline":
+            if value.isdigit() and int(value) <= _LONGEST_MS:
+                return int(value) / 1000
+            raise InvalidRequest("x-enginehouse-deadline must be a whole number of milliseconds, a day at most")
+    return None
+
+
+class AnswerHead:
+    """The head of an engine's answer. It never changes.
+
+    ``lines``: the headers for the client, as they stand on the wire. ``length``: of the body in bytes, if the engine
+    announced it. ``until_close``: only the end of the connection marks the end of the body. ``stream``: the body is a
+    stream of server-sent events. ``json``: it is said to be JSON, as it is. ``at_once``: clients have no use for a part
+    of it, so it may be held until it is whole. ``opaque``: its coding hides the body, or it has none.
+    """
+
+    __slots__ = ("at_once", "json", "length", "lines", "opaque", "status", "stream", "until_close")
+
+    def __init__(
+        self,
+        status: int,
+        lines: bytes,
+        length: int | None,
+        until_close: bool,
+        stream: bool,
+        json: bool = False,
+        at_once: bool = False,
+        opaque: bool = False,
+    ) -> None:
+        self.status = status
+        self.lines = lines
+        self.length = length
+        self.until_close = until_close
+        self.stream = stream
+        self.json = json
+        self.at_once = at_once
+        self.opaque = opaque
+
+    def of_length(self, length: int) -> AnswerHead:
+        """The same head for a whole body of ``length`` bytes."""
+        return AnswerHead(self.status, self.lines, length, False, self.stream, self.json, self.at_once, self.opaque)

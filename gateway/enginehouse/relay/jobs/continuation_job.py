@@ -15,7 +15,7 @@ from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.kept_streams import ContinuationWay, KeptStream, Rest, Translator
 from enginehouse.relay.answers.joined_reply import JoinedReply
 from enginehouse.relay.answers.reply import Reply
-from enginehouse.relay.heads.answer_head import AnswerHead
+from enginehouse.relay.heads.headers import AnswerHead
 from enginehouse.relay.jobs.job import Job, Suspects
 from enginehouse.relay.jobs.pairs import pair_route, prepare_pair
 from enginehouse.relay.jobs.prompt_request import PromptRequest

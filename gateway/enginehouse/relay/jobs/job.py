@@ -22,7 +22,7 @@ from enginehouse.interfaces.kept_streams import KeptStream
 from enginehouse.interfaces.protocols import Translation
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.engine_facts import PATHS, with_priority
-from enginehouse.relay.heads.behalf import Behalf, deadline_in
+from enginehouse.relay.heads.headers import Behalf, deadline_in
 from enginehouse.relay.jobs.prompt_request import PromptRequest
 from enginehouse.relay.upstream.upload import Upload
 from enginehouse.relay.upstream.upstream import Upstream

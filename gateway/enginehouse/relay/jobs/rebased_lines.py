@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from enginehouse.relay.upstream.origin import Origin
+from enginehouse.relay.upstream.outside import Origin
 
 _LINE = re.compile(rb"^(location|set-cookie): ([^\r\n]*)\r\n", re.MULTILINE)
 

@@ -18,7 +18,7 @@ from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import NEVER, Attempt
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.events.stream_check import BrokenStream
-from enginehouse.relay.heads.answer_head import AnswerHead
+from enginehouse.relay.heads.headers import AnswerHead
 from enginehouse.relay.jobs.hand_over_rules import never_alone
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.live_request import MovedStream

@@ -13,8 +13,7 @@ from enginehouse.interfaces.drivers import EngineResponse
 from enginehouse.relay.answers.held_answer import HeldAnswer
 from enginehouse.relay.engine_memory import FULL
 from enginehouse.relay.events.sse import LARGEST_HELD, is_whole, read_events, whole_events
-from enginehouse.relay.heads.answer_head import AnswerHead
-from enginehouse.relay.heads.headers import read_lines
+from enginehouse.relay.heads.headers import AnswerHead, read_lines
 from enginehouse.relay.upstream.connection import Connection
 from enginehouse.relay.upstream.upstream import Upstream
 

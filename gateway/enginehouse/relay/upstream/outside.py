@@ -1,4 +1,4 @@
-"""The world outside of the gateway: its clock, the way to engines, and the limit of open files."""
+"""The world outside of the gateway: its clock, the addresses of engines, the way to them, the limit of open files."""
 
 from __future__ import annotations
 
@@ -8,18 +8,48 @@ import logging
 import random
 import ssl
 from collections.abc import Callable
+from urllib.parse import urlsplit
+
+import msgspec
 
 from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
 from enginehouse.domain.errors import Overloaded
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.migrators import Migrator
 from enginehouse.relay.engine_memory import EngineMemory
-from enginehouse.relay.upstream.origin import Origin
 
 _log = logging.getLogger("enginehouse.relay")
 
 _NO_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 _WARN_EVERY_S = 60.0
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """The address of an engine; ``prefix`` is the path before ``/v1``. Without a ``host`` the engine does not run."""
+
+    host: str
+    port: int
+    tls: bool
+    prefix: str
+
+    @classmethod
+    def parse(cls, url: str) -> Origin:
+        """The origin of ``http://host:port/prefix``."""
+        parts = urlsplit(url)
+        tls = parts.scheme == "https"
+        return cls(parts.hostname or "", parts.port or (443 if tls else 80), tls, parts.path.rstrip("/"))
+
+    @property
+    def authority(self) -> str:
+        """The value of a ``Host`` header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The address as a URL; empty if the engine does not run."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.tls else 'http'}://{host}:{self.port}{self.prefix}" if host else ""
 
 
 class Connector:

@@ -11,8 +11,7 @@ from enginehouse.domain.errors import LoadFailed, Overloaded, RequestError, Upst
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.engine_memory import EngineShare
-from enginehouse.relay.heads.answer_head import AnswerHead
-from enginehouse.relay.heads.headers import origin_lines, read_lines
+from enginehouse.relay.heads.headers import AnswerHead, origin_lines, read_lines
 from enginehouse.relay.jobs.engine_job import EngineJob
 from enginehouse.relay.live.live_requests import LiveRequests
 from enginehouse.relay.request import CLIENT_LEFT, Request
