@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import msgspec
 
@@ -34,15 +34,12 @@ class GuardedSwapper(Swapper):
 
     def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
         with plugin_errors(self._plugin):
-            answer = self.sampled.call(target, running)
-            evict = self._checked("eviction_for", answer, [each for each in running if each != target])
-        self._check_pins(target, evict)
-        return evict
+            return self._evictions("eviction_for", target, self.sampled.call(target, running), running)
 
     def dispensable(self, target: str, running: Sequence[str]) -> Sequence[str]:
         """The swapper's answer without pinned replicas and without those of the target's own model."""
         with plugin_errors(self._plugin):
-            names = self._checked("dispensable", self._swapper.dispensable(target, running), running)
+            names = self._checked("dispensable", self._swapper.dispensable(target, running), {*running})
         model = self._hosted(target).model
         return [each.replica for each in map(self._hosted, names) if not each.pin and each.model != model]
 
@@ -57,30 +54,31 @@ class GuardedSwapper(Swapper):
                 raise wrong_result(
                     self._plugin, f"returned an object of type {type(plan).__name__} from explain instead of a SwapPlan"
                 )
-            self._checked("explain", plan.evict, [each for each in running if each != target])
-            self._checked("explain", plan.set, [*running, target])
-        self._check_pins(target, plan.evict)
+            self._evictions("explain", target, plan.evict, running)
+            self._checked("explain", plan.set, {*running, target})
         return plan
 
-    def _checked(self, method: str, answer: Sequence[str], allowed: Sequence[str]) -> tuple[str, ...]:
-        names = () if isinstance(answer, str) else tuple(answer)
-        if isinstance(answer, str) or not {*map(type, names)} <= {str}:
-            returned = f"an object of type {type(answer).__name__}"
-            raise wrong_result(self._plugin, f"returned {returned} from {method} instead of a list of replicas")
-        if not {*names} <= {*allowed}:
-            raise wrong_result(
-                self._plugin, f"returned {list(names)} from {method}, which may only name {list(allowed)}"
-            )
-        return names
-
-    def _check_pins(self, target: str, evict: Sequence[str]) -> None:
-        for hosted in map(self._hosted, evict):
+    def _evictions(self, method: str, target: str, answer: Sequence[str], running: Sequence[str]) -> tuple[str, ...]:
+        names = self._checked(method, answer, {*running} - {target})
+        for hosted in map(self._hosted, names):
             if hosted.pin:
                 model = self._hosted(target).model
                 raise LoadFailed(
                     f"Model '{model}' cannot be loaded: it needs '{hosted.model}' evicted, which is pinned",
                     details={"model": model, "pinned": hosted.model},
                 )
+        return names
+
+    def _checked(self, method: str, answer: Sequence[str], allowed: Set[str]) -> tuple[str, ...]:
+        names = () if isinstance(answer, str) else tuple(answer)
+        if isinstance(answer, str) or not {*map(type, names)} <= {str}:
+            returned = f"an object of type {type(answer).__name__}"
+            raise wrong_result(self._plugin, f"returned {returned} from {method} instead of a list of replicas")
+        if not {*names} <= allowed:
+            raise wrong_result(
+                self._plugin, f"returned {list(names)} from {method}, which may only name {sorted(allowed)}"
+            )
+        return names
 
     def _hosted(self, replica: str) -> HostedReplica:
         return self._host.replicas.get(replica) or HostedReplica(replica=replica, model=replica)

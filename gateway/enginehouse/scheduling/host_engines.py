@@ -90,7 +90,7 @@ class SwapTasks:
 
     def start(self, target: str, evict: Sequence[str]) -> SwapId:
         self.last = swap = SwapId(self.last + 1)
-        self._began[target] = began = _now()
+        self._began[target] = began = asyncio.get_running_loop().time()
         self._tasks[swap] = task = asyncio.ensure_future(self._swap(target, evict))
         task.add_done_callback(partial(self._ended, swap, target, began))
         return swap
@@ -102,7 +102,7 @@ class SwapTasks:
 
     def seconds_left(self, target: str) -> float:
         """The seconds until ``target`` is ready, at the pace of its fastest load so far; 0 if there was none."""
-        now = _now()
+        now = asyncio.get_running_loop().time()
         return max(0.0, self._began.get(target, now) + self._fastest.get(target, 0.0) - now)
 
     async def _swap(self, target: str, evict: Sequence[str]) -> None:
@@ -117,7 +117,7 @@ class SwapTasks:
             del self._began[target]
         error = _why_not(target, task)
         if error is None:
-            took = _now() - began
+            took = asyncio.get_running_loop().time() - began
             self._fastest[target] = min(took, self._fastest.get(target, took))
         self._on_done(SwapDone(swap=swap, target=target, error=error))
 
@@ -208,10 +208,6 @@ class EngineExits:
         if self.counts[replica] == generation:
             exit = self._next.setdefault(replica, asyncio.get_running_loop().create_future())
             await asyncio.wait({exit}, timeout=_NOTICE_S)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def _why_not(target: str, task: asyncio.Task[None]) -> Exception | None:

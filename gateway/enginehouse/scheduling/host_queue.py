@@ -275,26 +275,32 @@ class HostQueue(RequestQueue):
             self._handling = False
         notify(self._on_queue_changed)
         if self._timer is None and self._open:
-            soon = self.now() + _TICK_S
-            self._tick_at(min(soon, *[ticket.deadline for ticket, _ in self._open.values()]))
+            self._tick_by(self.now() + _TICK_S)
 
-    def _tick_at(self, when: float) -> None:
+    def _tick_by(self, when: float) -> None:
+        """Call ``_tick`` at this time, unless it is called earlier."""
+        if self._timer is not None:
+            if self._timer.when() <= when:
+                return
+            self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_at(when + _RESOLUTION_S, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
+        if not self._open:
+            return
         now = self.now()
         self._handle(self.sampled.call, now)
         self._refuse_missed(self._tickets())
         if self._queue_timeout:
             self._refuse_forgotten(now - self._queue_timeout - _FORGOTTEN_AFTER_S)
+        if self._open:
+            self._tick_by(min(ticket.deadline for ticket in self._tickets()))
 
     def _control_flow(self, ticket: Ticket) -> None:
         """Refuse ``ticket``, which waits for a slot, or another one, if that would take too long."""
+        self._tick_by(ticket.deadline)
         self._refuse_missed([ticket])
-        if self._timer is not None and ticket.deadline < self._timer.when():
-            self._timer.cancel()
-            self._tick_at(ticket.deadline)
         waiting = [each.ticket for each in self.waiting() if each.phase is Phase.QUEUED]
         if ticket in waiting:
             refusal = unfit(ticket, waiting, [self.backlog], self._shed_after, self.now())
