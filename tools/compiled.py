@@ -58,7 +58,7 @@ MODULES = {
         "relayed_request",
         "request",
     ),
-    "gateway/enginehouse/relay/answers": ("fast_path", "joined_reply", "json_answer", "reply"),
+    "gateway/enginehouse/relay/answers": ("fast_path", "joined_reply", "json_in_pieces", "reply"),
     "gateway/enginehouse/relay/attempts": ("answer_judge", "attempt", "dispatch"),
     "gateway/enginehouse/relay/events": ("chunk", "plain_event", "sse", "stream_check"),
     "gateway/enginehouse/relay/heads": ("headers", "known_head"),

@@ -63,15 +63,11 @@ class Pick(Request):
         self._picking = job
         self._client = client
         self._fallbacks = fallbacks
-        self._address = address
+        self.address = address
         self._caller: AdmittedCaller | None = None
         self._form = stream_form(job.path)
         self._meter: AnswerMeter | None = None
         self._suspects: Suspects = ()
-
-    @property
-    def address(self) -> str:
-        return self._address
 
     @property
     def why_not_movable(self) -> str | None:
@@ -87,10 +83,9 @@ class Pick(Request):
         """Let the request go to these addresses only, each with or without its port. To be called before ``begin``."""
         self._picking.among = among
 
-    def begin(self, body: bytes) -> None:
+    def begin(self, body: bytes, caller: AdmittedCaller | None = None) -> None:
         """Decide about the request, which is whole now; or soon, if it has to wait."""
-        if not self._status:
-            self._start(body, self._caller)
+        super().begin(body, caller or self._caller)
 
     def client_left(self) -> None:
         """End the request, whose answer has no reader any more."""

@@ -14,7 +14,6 @@ from enginehouse.interfaces.continuers import Continuer
 from enginehouse.interfaces.kept_streams import KeptStream
 from enginehouse.relay.answers.engine_error import context_error, readable_error
 from enginehouse.relay.answers.joined_reply import JoinedReply
-from enginehouse.relay.answers.json_answer import JsonInPieces
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.answer_judge import AnswerJudge
 from enginehouse.relay.attempts.attempt import Attempt, client_error, defect
@@ -42,7 +41,6 @@ class RelayedRequest(Request):
     - ``moving``: set while its stream is being moved; called if it ends meanwhile.
     - ``_rest``: the rest of a stream that an engine broke off.
     - ``_held``: a move reads no more of the source's answer.
-    - ``_overhead``: the seconds that the gateway took until the request was sent.
     - ``_ping_at``: when its client gets a ping, if nothing else comes until then.
     - ``_unread``: the bytes that the client had not taken when its answer was last looked at.
     """
@@ -51,7 +49,6 @@ class RelayedRequest(Request):
     _hedge: Hedge | None = None
     _rest: ContinuationJob | None = None
     _held: bool = False
-    _overhead: float = 0.0
     _ping_at: float = 0.0
     _served_model: str = ""
     _unread: int = 0
@@ -59,6 +56,7 @@ class RelayedRequest(Request):
     def __init__(self, job: Job, writer: ResponseWriter, live_requests: LiveRequests) -> None:
         super().__init__(job, live_requests)
         self._reply = Reply(writer, stream_form(job.path))
+        self.address = writer.address
         if job.trace is not None:
             self._reply.captured = job.trace.captured
         hedging = job.context.hedging
@@ -67,10 +65,6 @@ class RelayedRequest(Request):
         self._judge = AnswerJudge(job, self._dispatch, self._hedge)
 
     # --- as others see it
-
-    @property
-    def address(self) -> str:
-        return self._reply.writer.address
 
     @property
     def _live_phase(self) -> Phase:
@@ -106,14 +100,6 @@ class RelayedRequest(Request):
         return self._reply.ends()
 
     # --- from its client
-
-    def begin(self, body: bytes, caller: AdmittedCaller | None = None) -> None:
-        """Send the request, which is whole now, on its way. Does nothing after ``cancel``."""
-        if self._status:
-            return
-        job = self.job
-        self._start(body, caller)
-        self._overhead = job.context.clock.now() - job.began
 
     def admit(self, body: bytes, caller: AdmittedCaller | None) -> bytes:
         """Take the request, which no engine gets, within the limits of ``caller``. Returns header lines that say these.
@@ -203,29 +189,26 @@ class RelayedRequest(Request):
     # --- from the engine
 
     def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
-        try:
-            self._answered(head, body, complete)
-        except Exception as error:
-            self.fail_alone(error)
-
-    def _answered(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
         attempt = self._dispatch.attempt
         assert attempt is not None
-        if head is not None:
-            attempt.head = head
-        if complete:
-            attempt.connection = None
-        if not self._reply.begun:
-            begun = self._begin_answer(attempt, body, complete)
-            if begun is None:
-                return
-            body = begun
-        if complete:
-            self._finish(attempt, body)
-        elif body and (problem := self._reply.write(body)) is not None:
-            self._spoil(attempt, problem)
-        elif attempt.connection is not None:
-            attempt.connection.fast_path = self._reply.fast_path
+        try:
+            if head is not None:
+                attempt.head = head
+            if complete:
+                attempt.connection = None
+            if not self._reply.begun:
+                begun = self._begin_answer(attempt, body, complete)
+                if begun is None:
+                    return
+                body = begun
+            if complete:
+                self._finish(attempt, body)
+            elif body and (problem := self._reply.write(body)) is not None:
+                self._spoil(attempt, problem)
+            elif attempt.connection is not None:
+                attempt.connection.fast_path = self._reply.fast_path
+        except Exception as error:
+            self.fail_alone(error)
 
     def broken(self, why: str, *, stale: bool) -> None:
         job = self.job
@@ -252,7 +235,7 @@ class RelayedRequest(Request):
             return None
         if is_first and rest is None and judge.turns_away(attempt, body, complete):
             return None
-        if not at_once:
+        if not at_once and not (complete and is_first):
             body = attempt.hold(body, job.context.hold_answers, complete=complete)
             if not (body or complete):
                 return None
@@ -260,19 +243,15 @@ class RelayedRequest(Request):
             return body if self._accept(attempt, head, rest) else None
         if complete and head.status >= 400 and not is_first and self._dispatch.goes_elsewhere(body):
             return None
-        if (misfit := judge.misfit(attempt, reply, head, body if complete else None)) is not None:
+        if (problem := judge.problem(attempt, reply, body, complete)) is not None:
             attempt.cancel()
-            self._lost(misfit)
-            return None
-        must_be_json = judge.must_be_json(reply, head)
-        if must_be_json and complete and (problem := judge.read(attempt, reply, body)) is not None:
             self._lost(problem)
             return None
         if self._hedge is not None:
             self._hedge.begins(attempt, head.status)
-        return self._begin_reply(attempt, body, complete=complete, must_be_json=must_be_json)
+        return self._begin_reply(attempt, body, complete)
 
-    def _begin_reply(self, attempt: Attempt, body: bytes, *, complete: bool, must_be_json: bool) -> bytes | None:
+    def _begin_reply(self, attempt: Attempt, body: bytes, complete: bool) -> bytes | None:
         """Begin the reply with an answer that fits, or deliver it if it is whole; returns what is left to pass on."""
         head, whole, route, job, reply = attempt.head, body, attempt.route, self.job, self._reply
         assert head is not None
@@ -299,8 +278,7 @@ class RelayedRequest(Request):
                 reply.answer(head.status, lines, whole)
                 self._served(attempt, head.status)
                 return None
-            in_pieces = JsonInPieces() if must_be_json else None
-            reply.begin(head.status, lines, None if stream else head.length, stream, in_pieces)
+            reply.begin(head.status, lines, None if stream else head.length, stream)
         if stream and head.status == 200:
             reply.keep(job.history)
         return body

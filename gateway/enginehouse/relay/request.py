@@ -29,9 +29,14 @@ class Request(LiveRequest):
 
     It owns what is asked (``job``), the attempts at engines, the time limits, and the end. Each of its kinds ends it by
     ``end``, once. ``docs/explanation/relay.md`` has its states.
+
+    - ``address``: the client's; empty if it has none.
+    - ``_overhead``: the seconds that the gateway took until the request was sent.
     """
 
     _status: int = 0
+    _overhead: float = 0.0
+    address: str = ""
 
     def __init__(self, job: Job, live_requests: LiveRequests) -> None:
         self.job = job
@@ -39,11 +44,6 @@ class Request(LiveRequest):
         self._dispatch = Dispatch(job, self)
 
     # --- as others see it
-
-    @property
-    def address(self) -> str:
-        """The client's address; empty if it has none."""
-        return ""
 
     @property
     def request_id(self) -> bytes:
@@ -136,8 +136,13 @@ class Request(LiveRequest):
     def send_attempt(self, attempt: Attempt, reuse: bool) -> None:
         """Send the dispatch's job to the engine of ``attempt``; ``reuse``: a kept connection will do."""
 
-    def _start(self, body: bytes, caller: AdmittedCaller | None) -> None:
-        """Admit the request, which is whole now, and send it on its way; or end it with an error."""
+    def begin(self, body: bytes, caller: AdmittedCaller | None = None) -> None:
+        """Admit the request, which is whole now, and send it on its way; or end it with an error.
+
+        Does nothing after ``cancel``.
+        """
+        if self._status:
+            return
         job = self.job
         log_context.enter(job.request_id, job.trace_id)
         try:
@@ -152,6 +157,7 @@ class Request(LiveRequest):
             self.fail(defect())
         finally:
             log_context.leave()
+        self._overhead = job.context.clock.now() - job.began
 
     # --- its end
 

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enginehouse.domain.errors import UpstreamError, UpstreamInvalid
-from enginehouse.relay.answers.json_answer import JsonInPieces, is_json, read_answer
+from enginehouse.relay.answers.json_in_pieces import JsonInPieces
+from enginehouse.relay.attempts.answer_judge import is_json, read_answer
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.floats() | st.text(),

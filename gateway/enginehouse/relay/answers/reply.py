@@ -9,7 +9,7 @@ import msgspec
 from enginehouse.domain.errors import RequestError, UpstreamError
 from enginehouse.interfaces.kept_streams import KeptStream
 from enginehouse.relay.answers.fast_path import FastPath
-from enginehouse.relay.answers.json_answer import JsonInPieces
+from enginehouse.relay.answers.json_in_pieces import JsonInPieces
 from enginehouse.relay.answers.renaming import RenamedPieces, renaming
 from enginehouse.relay.events.added_fields import Cut, cutter, joined_cuts
 from enginehouse.relay.events.sse import comment, is_whole, whole_events
@@ -39,6 +39,7 @@ class Reply:
     - ``begun``: the engine's answer has begun.
     - ``status``: of the head; 0 until the writer has it.
     - ``counted``: what the engine counted, if the answer was read as a whole.
+    - ``json``: follows an answer in pieces that must be whole JSON.
     - ``is_over``: the last event of a stream has passed, even if its engine does not end the answer.
     - ``paused``: the client is slow.
     - ``history``: keeps what the client gets of a stream that can be continued.
@@ -50,6 +51,7 @@ class Reply:
     begun: bool = False
     status: int = 0
     counted: Counted | None = None
+    json: JsonInPieces | None = None
     is_over: bool = False
     paused: bool = False
     history: KeptStream | None = None
@@ -60,7 +62,6 @@ class Reply:
     _held: bytes = b""
     _check: StreamCheck | None = None
     _stream: bool = False
-    _json: JsonInPieces | None = None
     _meter: AnswerMeter | None = None
     _whole: bytes = b""
     _is_named: bool = False
@@ -76,15 +77,9 @@ class Reply:
         """How many events with a token the client has got of a stream; ``None`` before it begins."""
         return self.measure()[1] if self._stream and self.begun else None
 
-    def begin(
-        self, status: int, lines: bytes, length: int | None, stream: bool, json: JsonInPieces | None = None
-    ) -> None:
-        """Begin the answer: its header lines, the length of its body if known, and whether that is a stream.
-
-        ``json``: follows an answer that must be whole JSON.
-        """
+    def begin(self, status: int, lines: bytes, length: int | None, stream: bool) -> None:
+        """Begin the answer: its header lines, the length of its body if known, and whether that is a stream."""
         self.begun = True
-        self._json = json
         self._stream = stream
         if not stream:
             self.status = status
@@ -205,8 +200,8 @@ class Reply:
                 return self._write_good(body, problem)
         if not self.status:
             self._start()
-        if self._json is not None:
-            self._json.take(body)
+        if self.json is not None:
+            self.json.take(body)
         if piece := self._passed(body):
             self._send(piece)
             if fast_path is not None:
@@ -219,9 +214,9 @@ class Reply:
         body = self._held + body if self._held else body
         if self._check is not None and (problem := self._check.end(body)) is not None:
             return self._write_good(body, problem)
-        if self._json is not None:
-            self._json.take(body)
-            if not self._json.is_whole:
+        if self.json is not None:
+            self.json.take(body)
+            if not self.json.is_whole:
                 return _CUT_JSON
         if not self.status:
             self._start()

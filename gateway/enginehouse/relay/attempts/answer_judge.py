@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import NamedTuple
 
-from enginehouse.domain.errors import RequestError
+from enginehouse.domain.errors import EngineRefused, RequestError, UpstreamError, UpstreamInvalid
 from enginehouse.domain.route import Route
-from enginehouse.fleet.verdicts import REFUSALS
+from enginehouse.fleet.verdicts import REFUSALS, blamed_request, error_in
 from enginehouse.relay.answers.engine_error import context_error
-from enginehouse.relay.answers.json_answer import read_answer, why_misfit
+from enginehouse.relay.answers.json_in_pieces import JsonInPieces
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch
 from enginehouse.relay.attempts.hedge import Hedge
 from enginehouse.relay.engine_memory import EngineShare
+from enginehouse.relay.events.stream_check import message_of
 from enginehouse.relay.heads.headers import ATTEMPTS, AnswerHead
 from enginehouse.relay.jobs.job import Job, Suspects
 from enginehouse.relay.retrying.retries import Outcome
 from enginehouse.relay.retrying.retry_after import SAID_WITH
-from enginehouse.telemetry.counted_answers import Counted
+from enginehouse.telemetry.counted_answers import Counted, check_answer, decode_answer, skim
 
 
 class FirstRefusal(NamedTuple):
@@ -76,42 +79,100 @@ class AnswerJudge:
             return True
         return self._dispatch.retry(Outcome.ANSWERED)
 
-    def misfit(self, attempt: Attempt, reply: Reply, head: AnswerHead, body: bytes | None) -> RequestError | None:
-        """The error for an answer of a kind that the client does not understand; ``None`` if it does.
+    def problem(self, attempt: Attempt, reply: Reply, body: bytes, complete: bool) -> RequestError | None:
+        """The error in place of an answer that its client cannot read; ``None`` if it can, as far as that is known.
 
-        ``body``: of the answer, if it is whole. JSON in place of a stream may say what is wrong.
+        ``reply`` learns what the engine counted in JSON that is ``complete``, and follows other JSON to its end. JSON
+        in place of a stream may say what is wrong.
         """
-        job = self._job
+        head, job = attempt.head, self._job
+        assert head is not None
+        if job.raw:
+            return None
+        chosen, is_checked = attempt.route.chosen, reply.form.is_checked
         streams = job.requirements is not None and job.requirements.stream
         fits = head.status == 200 and (head.stream == streams or job.gathers)
-        if fits or job.raw or reply.status or not reply.form.is_checked:
-            return None
-        misfit = why_misfit(head, attempt.upstream.name, streams=streams)
-        if misfit is None or body is None or not head.json or head.status >= 300:
+        misfit = None if fits or reply.status or not is_checked else why_misfit(head, chosen.backend, streams=streams)
+        may_be_json = head.json or (misfit is None and is_checked and not (head.stream or head.opaque))
+        if head.status >= 300 or not may_be_json or not (complete or misfit is None):
             return misfit
-        return self._read(attempt, reply, body)[0] or misfit
-
-    def must_be_json(self, reply: Reply, head: AnswerHead) -> bool:
-        """Whether the answer is JSON or bad: it says so, or it answers a chat or the like and is not a stream."""
-        if head.status >= 300 or self._job.raw:
-            return False
-        return head.json or (not head.stream and not head.opaque and reply.form.is_checked)
-
-    def read(self, attempt: Attempt, reply: Reply, body: bytes) -> RequestError | None:
-        """Have ``reply`` know what the engine counted, in an answer that must be JSON; the error if it is not."""
-        problem, counted = self._read(attempt, reply, body)
-        if problem is None:
-            reply.counted = counted
-        return problem
-
-    def _read(self, attempt: Attempt, reply: Reply, body: bytes) -> tuple[RequestError | None, Counted | None]:
-        chosen = attempt.route.chosen
-        problem, counted = read_answer(body, chosen.backend, may_be_error=reply.form.is_checked)
-        if problem is not None:
-            problem = context_error(problem.details.get("error"), chosen, self._job.requirements) or problem
-        return problem, counted
+        if not complete:
+            reply.json = JsonInPieces()
+            return None
+        found, reply.counted = read_answer(body, chosen.backend, may_be_error=is_checked)
+        if found is not None:
+            found = context_error(found.details.get("error"), chosen, job.requirements) or found
+        return found or misfit
 
     def release(self) -> None:
         """The request has ended: hold nothing any more."""
         if self.refusal is not None:
             self.refusal.share.give_back()
+
+
+def why_misfit(head: AnswerHead, backend: str, *, streams: bool) -> UpstreamInvalid | None:
+    """The error that clients get instead of an answer with ``head`` to a chat or the like; ``None`` if it may be one.
+
+    A client cannot follow a redirect to an engine, finds nothing in an answer without a body (204), and one that wants
+    a stream (``streams``) sees nothing in JSON, one that wants none nothing in a stream.
+    """
+    if head.status == 204 or 300 <= head.status < 400:
+        return UpstreamInvalid(f"Backend '{backend}' answered {head.status}, which is not an answer to this request")
+    if head.status < 300 and head.json and streams:
+        return UpstreamInvalid(f"Backend '{backend}' sent no stream, which was asked for")
+    if head.status == 200 and head.stream and not streams:
+        return UpstreamInvalid(f"Backend '{backend}' sent a stream, which was not asked for")
+    return None
+
+
+def read_answer(body: bytes, backend: str, *, may_be_error: bool) -> tuple[RequestError | None, Counted | None]:
+    """The error that clients get instead of ``body``, an answer of status 200 that must be JSON; ``None`` if it is fit.
+
+    Beside it, what the engine counted. ``may_be_error``: a field ``error`` says that the engine has failed, or that it
+    blames the request.
+    """
+    if not may_be_error:
+        return None if is_json(body) else _no_json(backend), None
+    try:
+        if not body.isascii():
+            body.decode()
+        return None, decode_answer(body)
+    except (ValueError, RecursionError):
+        return _problem(body, backend), None
+
+
+def _problem(body: bytes, backend: str) -> RequestError | None:
+    if _reads(check_answer, body):  # an object without an error, whatever it counts; checking is faster than reading
+        return None
+    try:
+        answer = json.loads(body.decode())
+    except (ValueError, RecursionError):
+        return _no_json(backend)
+    error = error_in(answer) if isinstance(answer, dict) else None
+    if error is None and isinstance(answer, dict) and "choices" not in answer:
+        told = isinstance(answer.get("message"), str) or answer.get("detail") is not None
+        error = answer if told else None
+    if error is None:
+        return None
+    why = f"Backend '{backend}' answered with an error: {message_of(error)}"
+    blamed, details = blamed_request(error), {"error": error}
+    return EngineRefused(blamed, why, details) if blamed else UpstreamError(why, details=details)
+
+
+def _no_json(backend: str) -> UpstreamInvalid:
+    return UpstreamInvalid(f"Backend '{backend}' sent an answer that is not JSON")
+
+
+def is_json(body: bytes) -> bool:
+    """Whether clients can read ``body`` as JSON. Python takes ``NaN`` and lone surrogates, which its engines send."""
+    return _reads(skim, body) or _reads(json.loads, body)
+
+
+def _reads(reader: Callable[[bytes], object], body: bytes) -> bool:
+    try:
+        if not body.isascii():
+            body.decode()  # a decoder does not look into the texts that it passes over
+        reader(body)
+    except (ValueError, RecursionError):
+        return False
+    return True
