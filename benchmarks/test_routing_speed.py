@@ -24,7 +24,7 @@ from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.routing.body.read import read_request
 from enginehouse.routing.body.rewrite import replace_model
 from enginehouse.routing.router import Router
-from enginehouse.routing.strategy_table import StrategyTable
+from enginehouse.routing.strategies import StrategyTable
 from enginehouse.routing_facts import Placement, WeightedScorer
 
 ABLE = Capabilities(context_length=32768, vision=False, tools=True, json_mode=True)

@@ -77,7 +77,7 @@ MODULES = {
     "gateway/enginehouse/relay/retrying": ("retry_budget",),
     "gateway/enginehouse/relay/upstream": ("connection", "upstream"),
     "gateway/enginehouse/relay/web_sockets": ("web_socket",),
-    "gateway/enginehouse/routing": ("filter_chain", "router", "strategy_runner", "strategy_table"),
+    "gateway/enginehouse/routing": ("filter_chain", "router", "strategies"),
     "gateway/enginehouse/routing/body": ("read", "rewrite"),
     "gateway/enginehouse/telemetry": (
         "access_line",

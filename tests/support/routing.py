@@ -12,7 +12,7 @@ from enginehouse.domain.route import Route
 from enginehouse.fleet.snapshot import Snapshot
 from enginehouse.routing.router import Router
 from enginehouse.routing.snapshot import RoutingSnapshot
-from enginehouse.routing.strategy_table import StrategyTable
+from enginehouse.routing.strategies import StrategyTable
 from enginehouse.routing_facts import WeightedScorer
 from tests.support.installed_plugins import installed_plugins
 
@@ -79,7 +79,8 @@ def take_pick(strategy: Strategy, needs: Requirements, candidates: Sequence[Cand
 def take_route(router: Router, needs: Requirements, snapshot: RoutingSnapshot) -> Route:
     """Choose a route and carry it out, as a request does that goes there at once."""
     route = router.choose(needs, snapshot)
-    router.count_turn(route)
+    if len(route.attempted) > 1:
+        router.count_turn(route)
     router.carry_out(needs, route)
     return route
 

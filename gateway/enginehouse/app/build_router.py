@@ -27,11 +27,11 @@ from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.scorers import Scorer, WeightedScorer
 from enginehouse.interfaces.strategies import Strategy
 from enginehouse.plugin_manager.registry import Registry
-from enginehouse.routing.guarded_scorer import GuardedScorer
+from enginehouse.routing.guards import GuardedScorer
 from enginehouse.routing.router import Router
 from enginehouse.routing.rules import CanaryFilter, RuleFilter, Rules
 from enginehouse.routing.session import SessionExtractor
-from enginehouse.routing.strategy_table import StrategyTable
+from enginehouse.routing.strategies import StrategyTable
 from enginehouse.routing.zones import TierFilter, ZoneFilter, Zones
 
 _LAUNCH_KEYS = ("options", "args", "env", "stop_command", "health_path")

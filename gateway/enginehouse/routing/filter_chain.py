@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from enginehouse.domain.errors import CapabilityMismatch, ContextLengthExceeded, NoHealthyBackend, RequestError
@@ -12,6 +12,7 @@ from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
 from enginehouse.interfaces.filters import Filter
 from enginehouse.routing.guards import GuardedFilter
+from enginehouse.routing.snapshot import RoutingSnapshot
 from enginehouse.telemetry.plugin_failures import plugin_errors, plugin_failed
 from enginehouse.telemetry.plugin_times import SampledCall
 
@@ -44,8 +45,13 @@ class FilterChain:
         self.steps = tuple(SampledCall(plugin, filter.keep) for plugin, filter in self._filters)
         self._joined = self._join()
 
-    def keep(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        """The candidates that every filter keeps."""
+    def keep(
+        self, requirements: Requirements, model: str, snapshot: RoutingSnapshot, exclude: Collection[str] = ()
+    ) -> Sequence[Candidate]:
+        """The candidates of ``model`` that every filter keeps, without the replicas of ``exclude``."""
+        candidates: Sequence[Candidate] = snapshot.candidates(model)
+        if exclude:
+            candidates = [candidate for candidate in candidates if candidate.replica not in exclude]
         joined = self._joined
         if joined is not None and not self.steps[0].is_sampled:
             try:

@@ -13,8 +13,10 @@ from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.tokens import Tokens
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
+from enginehouse.interfaces.scorers import Scorer
 from enginehouse.interfaces.strategies import Placement
-from enginehouse.telemetry.plugin_failures import log_plugin_failure, wrong_result
+from enginehouse.telemetry.plugin_failures import log_plugin_failure, plugin_failed, wrong_result
+from enginehouse.telemetry.plugin_times import SampledCall
 
 _FLAGS = ("stream", "needs_vision", "needs_tools", "needs_json_mode")
 
@@ -79,6 +81,34 @@ class GuardedFilter(Filter):
         if error is not None and not isinstance(error, RequestError):
             raise wrong_result(self._plugin, f"returned {of_type(error)} from refusal instead of a RequestError")
         return error
+
+
+class GuardedScorer(Scorer):
+    """Runs another scorer and checks its result.
+
+    Figures are clamped to 0..100. A wrong number of figures, a figure that is NaN or no number, and any exception but a
+    ``RequestError`` become ``PluginFailed``, which names the scorer, its type and its plugin.
+    """
+
+    def __init__(self, plugin: PluginId, scorer: Scorer) -> None:
+        self._plugin = plugin
+        self.sampled = SampledCall(plugin, scorer.score)
+
+    def score(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[float]:
+        try:
+            figures = self.sampled.call(requirements, candidates)
+            count = len(figures)
+            clamped = [0 if figure < 0 else 100 if figure > 100 else figure for figure in figures]
+            total = sum(clamped)
+        except RequestError:
+            raise
+        except BaseException as error:
+            raise plugin_failed(self._plugin, error) from error
+        if count != len(candidates):
+            raise wrong_result(self._plugin, f"returned {count} figures for {len(candidates)} candidates")
+        if total != total:  # clamped figures cannot be infinite, so one of them is NaN
+            raise wrong_result(self._plugin, "returned NaN")
+        return clamped
 
 
 class GuardedPlacement(Placement):

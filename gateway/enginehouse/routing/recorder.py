@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -14,7 +14,8 @@ from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.routing.filter_chain import Drop, FilterChain
-from enginehouse.routing.strategy_runner import StrategyRunner
+from enginehouse.routing.snapshot import RoutingSnapshot
+from enginehouse.routing.strategies import StrategyRunner
 
 _MOST_TRACED: Final = 10
 """The most candidates that a trace names."""
@@ -40,8 +41,11 @@ class Recorder:
         self._now = now
         self._candidates: dict[str, list[ExplainedCandidate]] = {}
 
-    def keep(self, requirements: Requirements, model: str, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        """Those of ``candidates`` that every filter keeps. Notes them all when ``model`` is tried first."""
+    def keep(
+        self, requirements: Requirements, model: str, snapshot: RoutingSnapshot, exclude: Collection[str] = ()
+    ) -> Sequence[Candidate]:
+        """What the filter chain keeps. Notes all candidates when ``model`` is tried first."""
+        candidates = [each for each in snapshot.candidates(model) if each.replica not in exclude]
         drops = self._filter_chain.drops(requirements, candidates)
         kept = [each for each in candidates if each.replica not in drops]
         if model not in self._candidates:

@@ -1,11 +1,11 @@
-"""The router: decides which replica serves a request."""
+"""The router: decides which replica serves a request. Compiled."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.config.aliases import Aliases
@@ -17,20 +17,16 @@ from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Reason, Route
-from enginehouse.domain.rule_effects import RuleEffects
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
 from enginehouse.routing.filter_chain import FilterChain
-from enginehouse.routing.guarded_scorer import GuardedScorer
-from enginehouse.routing.guards import GuardedExtractor
-from enginehouse.routing.hand_over_rules import NO_HAND_OVER, HandOverRules
+from enginehouse.routing.guards import GuardedExtractor, GuardedScorer
 from enginehouse.routing.models_to_try import ModelsToTry, ModelToTry
 from enginehouse.routing.recorder import Recorder, refused_details
 from enginehouse.routing.refusals import refusal, unpaired
 from enginehouse.routing.rules import Rules
 from enginehouse.routing.snapshot import RoutingSnapshot
-from enginehouse.routing.strategy_runner import must_wait
-from enginehouse.routing.strategy_table import StrategyTable
+from enginehouse.routing.strategies import StrategyTable, must_wait
 from enginehouse.routing.zones import Zones
 from enginehouse.telemetry.plugin_failures import plugin_failed
 from enginehouse.telemetry.plugin_times import SampledCall
@@ -41,6 +37,25 @@ _NEVER_LEFT: Final = frozenset({"zone", "rule"})
 """The filters that no move, hedge or continuation goes around."""
 
 
+def _may_pair(prefill: Candidate, decode: Candidate) -> bool:
+    return True
+
+
+class HandOverRules(NamedTuple):
+    """Which engines hand prompts over or take them, which serve a request alone, and which make a pair.
+
+    ``pairs``: requests to the endpoint are handed over at all.
+    """
+
+    can_hand_over: Callable[[Candidate], bool]
+    serves_alone: Callable[[Candidate], bool]
+    can_pair: Callable[[Candidate, Candidate], bool] = _may_pair
+    pairs: bool = True
+
+
+NO_HAND_OVER: Final = HandOverRules(lambda _: False, lambda _: True)
+
+
 class Router:
     """Routes requests: takes the model's candidates, filters them and lets the strategy pick one.
 
@@ -49,7 +64,8 @@ class Router:
 
     Plugins are given as pairs of identity and instance; ``scorers`` are those of other distributions,
     which the strategies have. ``now``: the clock; ``zones``: those of ``[zones]``, and ``rules``: those of
-    ``[[routing.rules]]``, if there are any. ``filter_drops`` counts the candidates that each filter dropped.
+    ``[[routing.rules]]``, if there are any: ``has_rules`` says whether there is one of both. ``filter_drops`` counts
+    the candidates that each filter dropped.
     """
 
     def __init__(
@@ -67,6 +83,7 @@ class Router:
         self._now = now
         self._zones = zones
         self._rules = rules
+        self.has_rules = zones is not None or rules is not None
         self._extractors = tuple(
             SampledCall(plugin, (extractor if plugin.trusted else GuardedExtractor(plugin, extractor)).extract)
             for plugin, extractor in extractors
@@ -115,7 +132,7 @@ class Router:
 
     def why_not(self, requirements: Requirements, candidate: Candidate) -> str:
         """Why a request must not go to ``candidate``, whatever chose it; empty if it may."""
-        if self._zones is None and self._rules is None:
+        if not self.has_rules:
             return ""
         drops = self._filter_chain.drops(requirements, [candidate])
         drop = drops.get(candidate.replica)
@@ -144,22 +161,23 @@ class Router:
         Raises ``ModelNotFound``, ``NoHealthyBackend``, ``CapabilityMismatch`` or ``FallbackExhausted`` if no replica
         can serve, and ``PluginFailed`` if a plugin fails.
         """
-        model = requirements.model
         if traced_at is not None:
             return self._detailed(requirements, snapshot, exclude, fallbacks, traced_at, waited_for)
+        model, reason = requirements.model, _RETRY if exclude else _MATCH
+        attempted: tuple[str, ...] = (model,)
+        candidates: Sequence[Candidate] = ()
         effects = requirements.rule_effects
-        if effects is not None and effects.model:
-            models = self._models_of_rule(effects, snapshot)
-            if not fallbacks:
-                models = [each for each in models if each.reason is not Reason.FALLBACK]
-            return self._route_to_other(requirements, snapshot, exclude, models, waited_for, (), recorder)
-        candidates = self._candidates(model, requirements, snapshot, exclude, recorder)
+        if effects is None or not effects.model:
+            candidates = (recorder or self._filter_chain).keep(requirements, model, snapshot, exclude)
         if not candidates:
-            others = self._others.of(model, snapshot)
-            if not fallbacks:
-                others = tuple(other for other in others if other.reason is not Reason.FALLBACK)
-            return self._route_to_other(requirements, snapshot, exclude, others, waited_for, (model,), recorder)
-        return self._pick(requirements, model, candidates, _RETRY if exclude else _MATCH, (model,), waited_for)
+            model, reason, attempted, candidates = self._other_model(
+                requirements, snapshot, exclude, fallbacks, recorder
+            )
+        self._kept = candidates
+        runner = self.strategies.only or self.strategies.runner(model, requirements)
+        chosen = runner.pick(requirements, candidates)
+        waits = runner.binds_late and len(candidates) > 1 and must_wait(chosen, candidates, waited_for)
+        return Route(requirements.model, chosen, reason, attempted, waits=waits)
 
     def choose_again(
         self,
@@ -172,7 +190,7 @@ class Router:
     ) -> Route | None:
         """The route to the same model for a request that waits along ``waiting``; ``None`` if no replica is left."""
         model = waiting.chosen.model
-        candidates = self._candidates(model, requirements, snapshot, exclude)
+        candidates = self._filter_chain.keep(requirements, model, snapshot, exclude)
         if not candidates:
             return None
         runner = self.strategies.runner(model, requirements)
@@ -185,19 +203,19 @@ class Router:
         return Route(waiting.requested, chosen, waiting.reason, waiting.attempted, details, waits=waits)
 
     def count_turn(self, route: Route) -> None:
-        """Count a new request for an alias, which goes along ``route``, as the turn of the target that was tried first.
+        """Count a new request that goes along ``route``, for which several models were tried.
 
-        Attempts that follow are no turns: the alias has its shares of requests.
+        If it is for an alias, it was the turn of the target that was tried first. Attempts that follow are no turns:
+        the alias has its shares of requests.
         """
-        if len(route.attempted) > 1:
-            self._others.count_turn(route.attempted[0], route.attempted[1])
+        self._others.count_turn(route.attempted[0], route.attempted[1])
 
     def carry_out(self, requirements: Requirements, route: Route) -> None:
         """Note that a request takes ``route`` now, and set what follows it there. Call it once, before it is sent.
 
         Raises ``PluginFailed`` if the strategy fails.
         """
-        runner = self.strategies.runner(route.chosen.model, requirements)
+        runner = self.strategies.only or self.strategies.runner(route.chosen.model, requirements)
         route.placement = runner.placed(requirements, route.chosen, route.prefill)
         route.waits = False
 
@@ -254,7 +272,7 @@ class Router:
         if not rules.can_hand_over(prefill):
             return route
         served = replace(requirements, model=prefill.model)
-        candidates = self._candidates(prefill.model, served, snapshot, exclude, recorder)
+        candidates = (recorder or self._filter_chain).keep(served, prefill.model, snapshot, exclude)
         decode = self.strategies.runner(prefill.model, requirements).pick_decode(served, candidates, prefill)
         if decode is None or decode.replica == prefill.replica:
             return route
@@ -286,14 +304,6 @@ class Router:
         except RequestError as error:
             return recorder.explanation(None, error)
 
-    def _models_of_rule(self, effects: RuleEffects, snapshot: RoutingSnapshot) -> Sequence[ModelToTry]:
-        """The models to try for a request that a rule gives to another model."""
-        models = [ModelToTry(effects.model, Reason.ALIAS)]
-        models += self._others.of(effects.model, snapshot)
-        if effects.spare:
-            models.append(ModelToTry(effects.spare, Reason.FALLBACK))
-        return models
-
     def names(self, model: str) -> bool:
         """Whether the configuration names ``model`` as an alias or with fallbacks; patterns name nothing."""
         return self._others.names(model)
@@ -320,52 +330,38 @@ class Router:
         route.details = RouteDetails(runner.type, candidates, dropped, score, began, losers)
         return route
 
-    def _candidates(
-        self,
-        model: str,
-        requirements: Requirements,
-        snapshot: RoutingSnapshot,
-        exclude: Collection[str],
-        recorder: Recorder | None = None,
-    ) -> Sequence[Candidate]:
-        candidates: Sequence[Candidate] = snapshot.candidates(model)
-        if exclude:
-            candidates = [candidate for candidate in candidates if candidate.replica not in exclude]
-        if recorder is not None:
-            return recorder.keep(requirements, model, candidates)
-        return self._filter_chain.keep(requirements, candidates)
-
-    def _route_to_other(
+    def _other_model(
         self,
         requirements: Requirements,
         snapshot: RoutingSnapshot,
         exclude: Collection[str],
-        others: Sequence[ModelToTry],
-        waited_for: Container[str],
-        tried: tuple[str, ...],
+        fallbacks: bool,
         recorder: Recorder | None,
-    ) -> Route:
-        """Route to the first of ``others`` that can serve; ``tried``: the models before them."""
+    ) -> tuple[str, Reason, tuple[str, ...], Sequence[Candidate]]:
+        """The first model beside the one that was asked for that has candidates, why it is tried, and all tried ones.
+
+        Raises the ``RequestError`` that says why neither can serve.
+        """
+        others, tried = self._others_of(requirements, snapshot)
+        if not fallbacks:
+            others = [other for other in others if other.reason is not Reason.FALLBACK]
         attempted = list(tried)
         for model, reason in others:
             attempted.append(model)
-            candidates = self._candidates(model, requirements, snapshot, exclude, recorder)
+            candidates = (recorder or self._filter_chain).keep(requirements, model, snapshot, exclude)
             if candidates:
-                reason = Reason.RETRY if exclude and reason is not Reason.FALLBACK else reason
-                return self._pick(requirements, model, candidates, reason, tuple(attempted), waited_for)
+                reason = _RETRY if exclude and reason is not Reason.FALLBACK else reason
+                return model, reason, tuple(attempted), candidates
         raise refusal(requirements, snapshot, exclude, tried, others, self._filter_chain)
 
-    def _pick(
-        self,
-        requirements: Requirements,
-        model: str,
-        candidates: Sequence[Candidate],
-        reason: Reason,
-        attempted: tuple[str, ...],
-        waited_for: Container[str],
-    ) -> Route:
-        self._kept = candidates
-        runner = self.strategies.runner(model, requirements)
-        chosen = runner.pick(requirements, candidates)
-        waits = runner.binds_late and must_wait(chosen, candidates, waited_for)
-        return Route(requirements.model, chosen, reason, attempted, waits=waits)
+    def _others_of(
+        self, requirements: Requirements, snapshot: RoutingSnapshot
+    ) -> tuple[Sequence[ModelToTry], tuple[str, ...]]:
+        """The models to try after those that were tried, and these: a rule may give the request to another one."""
+        model, effects = requirements.model, requirements.rule_effects
+        if effects is None or not effects.model:
+            return self._others.of(model, snapshot), (model,)
+        models = [ModelToTry(effects.model, Reason.ALIAS), *self._others.of(effects.model, snapshot)]
+        if effects.spare:
+            models.append(ModelToTry(effects.spare, Reason.FALLBACK))
+        return models, ()

@@ -10,7 +10,7 @@ import pytest
 from enginehouse import Candidate, Capabilities, Health, Requirements, Strategy
 from enginehouse.domain.backend_load import Load
 from enginehouse.errors import RateLimited
-from enginehouse.routing.hand_over_rules import HandOverRules
+from enginehouse.routing.router import HandOverRules
 from enginehouse.routing_facts import Verdict
 from enginehouse_kit.testing import candidate, requirements
 from tests.support.routing import make_router, make_snapshot, make_strategy, take_route

@@ -13,7 +13,7 @@ from enginehouse import Candidate, Requirements, Scorer
 from enginehouse.domain.errors import NoHealthyBackend
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.errors import PluginFailed
-from enginehouse.routing.guarded_scorer import GuardedScorer
+from enginehouse.routing.guards import GuardedScorer
 from enginehouse_kit.testing import candidate, check_scorer, requirements
 
 

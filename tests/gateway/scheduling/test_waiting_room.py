@@ -14,7 +14,7 @@ from enginehouse.domain.errors import NoHealthyBackend
 from enginehouse.domain.route import Reason, Route
 from enginehouse.errors import QueueFull, QueueTimeout
 from enginehouse.interfaces.schedulers import SchedulingLimits
-from enginehouse.routing.strategy_runner import must_wait
+from enginehouse.routing.strategies import must_wait
 from enginehouse.routing_facts import Load
 from enginehouse.scheduling.flow_control import Backlog
 from enginehouse.scheduling.waiting_room import WaitingRoom

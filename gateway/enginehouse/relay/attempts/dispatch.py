@@ -98,7 +98,8 @@ class Dispatch:
         """Send the job for the first time. Raises ``RequestError`` if it cannot be sent anywhere."""
         job = self.job
         route = job.route(())
-        job.context.router.count_turn(route)
+        if len(route.attempted) > 1:
+            job.context.router.count_turn(route)
         job.context.budget.count(job.began)
         if route.waits:
             self._wait(route, None)

@@ -8,7 +8,7 @@ from functools import partial
 from enginehouse.domain.replica import Candidate, Role
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.relay.events.stream_form import CHUNKED
-from enginehouse.routing.hand_over_rules import HandOverRules
+from enginehouse.routing.router import HandOverRules
 
 _TOKENIZER_ONLY = ("/tokenize", "/detokenize", "/v1/messages/count_tokens")
 """The endpoints for which no engine reads a prompt."""

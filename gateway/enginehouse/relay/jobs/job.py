@@ -218,7 +218,8 @@ class Job(ABC):
         requirements.user = self.user
         if caller is not None:
             requirements.caller = caller.name
-        self.context.router.apply_rules(requirements, self.headers)
+        if self.context.router.has_rules:
+            self.context.router.apply_rules(requirements, self.headers)
         if caller is not None:
             try:
                 reserved = caller.admit(requirements, self.answer_limit)
