@@ -64,27 +64,24 @@ class BatchedTransport:
 
     def write(self, data: bytes) -> None:
         """Send ``data``, at the latest once the event loop has handled what has arrived by now."""
+        if not data:
+            return
         batch = self._batch
-        if self._kept:
-            self._kept += data
-        elif data:
-            self._kept = data
-            if batch.in_turn:
-                batch.waiting.append(self)
-                if len(batch.waiting) >= _MOST:
-                    batch.send()
-            else:
-                batch.in_turn = True
-                if batch.call_soon is None:
-                    batch.call_soon = asyncio.get_running_loop().call_soon  # this asks the system for the process
-                batch.call_soon(batch.end_turn)
-                if batch.busy:
-                    batch.waiting.append(self)
-                else:
-                    batch.sent = 1
-                    self.send()
-        if len(self._kept) >= _LARGE:
+        waits = batch.in_turn or batch.busy
+        if not batch.in_turn:
+            batch.in_turn = True
+            if batch.call_soon is None:
+                batch.call_soon = asyncio.get_running_loop().call_soon  # this asks the system for the process each time
+            batch.call_soon(batch.end_turn)
+        if not waits:
+            batch.sent = 1
+        elif not self._kept:
+            batch.waiting.append(self)
+        self._kept += data
+        if not waits or len(self._kept) >= _LARGE:
             self.send()
+        elif len(batch.waiting) >= _MOST:
+            batch.send()
 
     def send(self) -> None:
         """Send what is kept now."""

@@ -80,9 +80,10 @@ class BodyMemory:
 
     def take(self, size: int) -> None:
         """Count ``size`` bytes that have arrived. Raises ``Overloaded`` if there is no room for them."""
-        if self.most:
-            self.check(size)
         self.held += size
+        if self.most and self.held > self.most:
+            self.held -= size
+            self.check(size)
 
     def check(self, size: int) -> None:
         """Raise ``Overloaded`` if there is no room for ``size`` bytes."""

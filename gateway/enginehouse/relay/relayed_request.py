@@ -107,7 +107,7 @@ class RelayedRequest(Request):
         Raises ``RequestError``.
         """
         job = self.job
-        with log_context.named(job.request_id, job.trace_id):
+        with log_context.named(job):
             job.admit(body, caller)
             if job.context.addresses is not None:
                 job.admit_address(job.context.addresses, self.address)
@@ -212,7 +212,7 @@ class RelayedRequest(Request):
 
     def broken(self, why: str, *, stale: bool) -> None:
         job = self.job
-        with log_context.named(job.request_id, job.trace_id):
+        with log_context.named(job):
             try:
                 if stale:
                     self._dispatch.send_anew()

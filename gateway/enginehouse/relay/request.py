@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from threading import get_ident
 from typing import Final
 
 from enginehouse.domain.errors import RequestError
@@ -144,7 +145,7 @@ class Request(LiveRequest):
         if self._status:
             return
         job = self.job
-        log_context.enter(job.request_id, job.trace_id)
+        log_context.request, log_context.thread = job, get_ident()  # ``named`` would take longer
         try:
             job.admit(body, caller)
             if job.context.addresses is not None:
@@ -156,14 +157,14 @@ class Request(LiveRequest):
         except Exception:
             self.fail(defect())
         finally:
-            log_context.leave()
+            log_context.request = None
         self._overhead = job.context.clock.now() - job.began
 
     # --- its end
 
     def fail_alone(self, error: Exception) -> None:
         job = self.job
-        with log_context.named(job.request_id, job.trace_id):
+        with log_context.named(job):
             try:
                 self.fail(client_error(error))
             except Exception:

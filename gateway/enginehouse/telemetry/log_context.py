@@ -5,54 +5,54 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import get_ident
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 
-class LoggedRequest(NamedTuple):
-    """The ids of a request in lines of the log. ``trace_id`` is empty if it is not traced."""
+class Logged(Protocol):
+    """A request that lines of the log name. ``trace_id`` is empty if it is not traced."""
 
-    request_id: str
-    trace_id: str
+    @property
+    def request_id(self) -> bytes: ...
+
+    @property
+    def trace_id(self) -> bytes: ...
+
+
+class LoggedIds(NamedTuple):
+    """A request that has ended."""
+
+    request_id: bytes
+    trace_id: bytes
 
 
 class LogContext:
-    """The request that one thread works for.
+    """The ``request`` that one ``thread`` works for.
 
     A variable of ``contextvars`` would stay in the callbacks of kept connections, which serve other requests later.
     """
 
-    __slots__ = ("_owner", "_request_id", "_trace_id")
+    __slots__ = ("request", "thread")
 
     def __init__(self) -> None:
-        self._request_id = b""
-        self._trace_id = b""
-        self._owner = 0
-
-    def enter(self, request_id: bytes, trace_id: bytes) -> None:
-        """Name this request in the lines of this thread until ``leave``."""
-        self._request_id = request_id
-        self._trace_id = trace_id
-        self._owner = get_ident()
-
-    def leave(self) -> None:
-        """Name no request."""
-        self._request_id = b""
+        self.request: Logged | None = None
+        self.thread = 0
 
     @contextmanager
-    def named(self, request_id: bytes, trace_id: bytes) -> Iterator[None]:
-        """Name this request inside the block, and the previous one after it."""
-        before = self._request_id, self._trace_id, self._owner
-        self.enter(request_id, trace_id)
+    def named(self, request: Logged) -> Iterator[None]:
+        """Name ``request`` in lines of this thread inside the block, and the previous one after it."""
+        before = self.request, self.thread
+        self.request, self.thread = request, get_ident()
         try:
             yield
         finally:
-            self._request_id, self._trace_id, self._owner = before
+            self.request, self.thread = before
 
-    def request(self, thread: int | None) -> LoggedRequest | None:
-        """The request that ``thread`` works for."""
-        if not self._request_id or thread != self._owner:
-            return None
-        return LoggedRequest(self._request_id.decode(), self._trace_id.decode())
+    def ids(self, thread: int | None) -> dict[str, str]:
+        """The ids, by their names, of the request that ``thread`` works for; empty for none."""
+        if self.request is None or thread != self.thread:
+            return {}
+        ids = {"request_id": self.request.request_id.decode(), "trace_id": self.request.trace_id.decode()}
+        return {name: id for name, id in ids.items() if id}
 
 
 log_context: Final = LogContext()

@@ -56,9 +56,7 @@ class TextLines(logging.Formatter):
         self._redaction = redaction
 
     def format(self, record: logging.LogRecord) -> str:
-        request = log_context.request(record.thread)
-        trace = f" trace_id={request.trace_id}" if request is not None and request.trace_id else ""
-        record.ids = f" request_id={request.request_id}{trace}" if request is not None else ""
+        record.ids = "".join(f" {name}={id}" for name, id in log_context.ids(record.thread).items())
         return self._redaction.apply(super().format(record))
 
     def formatMessage(self, record: logging.LogRecord) -> str:
@@ -86,8 +84,7 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": self._redaction.apply(record.getMessage()),
         }
-        if (request := log_context.request(record.thread)) is not None:
-            line |= {name: value for name, value in request._asdict().items() if value}
+        line |= log_context.ids(record.thread)
         if record.exc_info:
             line["exception"] = self._redaction.apply(self.formatException(record.exc_info))
         return msgspec.json.encode(line).decode()

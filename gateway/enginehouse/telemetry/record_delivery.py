@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Final
 
 from enginehouse.domain.request_record import RequestRecord
-from enginehouse.telemetry.log_context import log_context
+from enginehouse.telemetry.log_context import LoggedIds, log_context
 from enginehouse.telemetry.observers import Callbacks, notify
 from enginehouse.telemetry.plugin_failures import RateLimit
 
@@ -86,5 +86,5 @@ class RecordDelivery:
 
     def _deliver_one(self) -> None:
         record = self._waiting.popleft()
-        with log_context.named(record.id.encode(), (record.trace_id or "").encode()):
+        with log_context.named(LoggedIds(record.id.encode(), (record.trace_id or "").encode())):
             notify(self.callbacks, record)

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from enginehouse.telemetry.log_context import LogContext, log_context
+from enginehouse.telemetry.log_context import LogContext, LoggedIds, log_context
 from enginehouse.telemetry.logs import JsonLines, Redaction, TextLines
 
 SECRET = "s3cret-of-the-house"
@@ -45,29 +45,23 @@ def test_messages_and_tracebacks_are_masked(formatter: logging.Formatter) -> Non
 
 def test_lines_of_a_request_name_it_and_its_trace() -> None:
     text, json = TextLines(Redaction()), JsonLines(Redaction())
-    log_context.enter(b"req-1", b"abc")
-    try:
+    with log_context.named(LoggedIds(b"req-1", b"abc")):
         assert "request_id=req-1 trace_id=abc" in text.format(record())
         assert '"request_id":"req-1","trace_id":"abc"' in json.format(record())
-    finally:
-        log_context.leave()
     assert "request_id" not in text.format(record()) + json.format(record())
 
 
 def test_what_was_named_before_is_named_again() -> None:
     context, here = LogContext(), threading.get_ident()
-    context.enter(b"outer", b"t")
-    with context.named(b"inner", b""):
-        assert context.request(here) == ("inner", "")
-    assert context.request(here) == ("outer", "t")
-    context.leave()
-    with context.named(b"inner", b""):
-        pass
-    assert context.request(here) is None
+    with context.named(LoggedIds(b"outer", b"t")):
+        with context.named(LoggedIds(b"inner", b"")):
+            assert context.ids(here) == {"request_id": "inner"}
+        assert context.ids(here) == {"request_id": "outer", "trace_id": "t"}
+    assert context.ids(here) == {}
 
 
 def test_lines_of_another_thread_name_no_request() -> None:
     context = LogContext()
-    context.enter(b"req-1", b"")
-    assert context.request(threading.get_ident()) is not None
-    assert context.request(threading.get_ident() + 1) is None
+    with context.named(LoggedIds(b"req-1", b"")):
+        assert context.ids(threading.get_ident())
+        assert not context.ids(threading.get_ident() + 1)

@@ -243,7 +243,7 @@ class Dispatch:
         try:
             return job.reroute(place.route, self.failed)
         except Exception as error:
-            with log_context.named(job.request_id, job.trace_id):
+            with log_context.named(job):
                 raise client_error(error) from None
 
     def bind(self, route: Route) -> None:
@@ -264,7 +264,7 @@ class Dispatch:
     def _act(self, step: Callable[[], None]) -> None:
         """Take ``step`` in the name of this request, which fails if it raises: it runs at an event of another one."""
         job = self.job
-        with log_context.named(job.request_id, job.trace_id):
+        with log_context.named(job):
             try:
                 step()
             except Exception as error:

@@ -309,7 +309,7 @@ class Job(ABC):
     def find_route(self, failed: tuple[str, ...]) -> tuple[Route, bytes] | None:
         """Another route and the body for it, or ``None`` if there is none."""
         try:
-            with log_context.named(self.request_id, self.trace_id):
+            with log_context.named(self):
                 route = self.route(failed)
                 return route, b"" if route.waits else self.body_for(route)
         except RequestError:
