@@ -172,6 +172,7 @@ class SwapsInFlight:
 
     def __init__(self) -> None:
         self._swaps: dict[SwapId, SwapInFlight] = {}
+        self._by_replica: dict[str, SwapInFlight] = {}
 
     def loads(self) -> Sequence[SwapInFlight]:
         """The swaps that were not cancelled, the oldest first."""
@@ -179,7 +180,8 @@ class SwapsInFlight:
 
     def loading(self, replica: str) -> SwapInFlight | None:
         """The swap that loads ``replica``, unless it was cancelled."""
-        return next((swap for swap in self.loads() if swap.target == replica), None)
+        swap = self._by_replica.get(replica)
+        return swap if swap is not None and swap.target == replica and not swap.cancelled else None
 
     def targets(self) -> Iterable[str]:
         """The targets, also those of cancelled swaps, which may be half loaded."""
@@ -187,19 +189,25 @@ class SwapsInFlight:
 
     def touch(self, replica: str) -> bool:
         """Whether a swap, cancelled or not, loads or evicts ``replica``."""
-        return any(swap.target == replica or replica in swap.evict for swap in self._swaps.values())
+        return replica in self._by_replica
 
     def collide_with(self, target: str, evict: Sequence[str]) -> bool:
         """Whether a swap of ``target`` that evicts ``evict`` must wait for one of these."""
-        return any(swap.collides_with(target, evict) for swap in self._swaps.values())
+        of_target = self._by_replica.get(target)
+        return any(map(self.touch, evict)) or (of_target is not None and of_target.target != target)
 
     def add(self, swap: SwapInFlight) -> None:
         """Remember a swap that was just started."""
         self._swaps[swap.id] = swap
+        self._by_replica.update(dict.fromkeys((swap.target, *swap.evict), swap))
 
     def remove(self, swap: SwapId) -> SwapInFlight | None:
         """Return a swap that ended. ``None`` if it is not in flight: the report is late or repeated."""
-        return self._swaps.pop(swap, None)
+        ended = self._swaps.pop(swap, None)
+        if ended is not None:
+            for replica in (ended.target, *ended.evict):
+                self._by_replica.pop(replica, None)
+        return ended
 
 
 def collide(target: str, evict: Sequence[str], other: str, others_evict: Sequence[str]) -> bool:

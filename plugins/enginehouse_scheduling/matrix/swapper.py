@@ -7,12 +7,11 @@ from typing import NamedTuple
 
 from enginehouse import ConfigError, Swapper
 from enginehouse.errors import LoadFailed
-from enginehouse.settings import MatrixSettings
+from enginehouse.settings import MatrixSettings, did_you_mean
 from enginehouse.tickets import HostFacts, SwapPlan
-from enginehouse_scheduling.matrix.names import Names
-from enginehouse_scheduling.matrix.program import Node, alone, compile_sets
-from enginehouse_scheduling.matrix.sets import read_sets
-from enginehouse_scheduling.matrix.solve import best
+from enginehouse_scheduling.matrix.expressions import Name, Source, read_sets
+from enginehouse_scheduling.matrix.solve import Node, alone, best, compile_sets
+from enginehouse_scheduling.model_names import check_model, models_of
 
 _KEY = "scheduling.matrix"
 
@@ -47,7 +46,7 @@ class Matrix(Swapper):
 
     def prepare(self, host: HostFacts) -> None:
         """Raises ``ConfigError`` for a name that is neither a model nor one of ``vars``."""
-        names = Names(self._config.vars, host, f"{_KEY}.vars")
+        names = _Names(self._config.vars, host, f"{_KEY}.vars")
         costs = names.costs(self._config.costs, f"{_KEY}.costs")
         self._host = host
         self._sets = compile_sets(self._read, names.bit_at)
@@ -119,3 +118,43 @@ class Matrix(Swapper):
         model = self._host.replicas[target].model
         beside = ", ".join(f"'{self._host.replicas[each].model}'" for each in pinned)
         return f"Model '{model}' cannot run beside {beside}, pinned: no set allows it (change {_KEY}.sets, or unpin)"
+
+
+class _Names:
+    """The short names in ``vars``, at the configuration key ``key``, and the names of models. Short names win.
+
+    Raises ``ConfigError`` for a short name of an unknown model.
+    """
+
+    def __init__(self, vars: Mapping[str, str], host: HostFacts, key: str) -> None:
+        for name, model in vars.items():
+            check_model(model, host, f"{key}.{name}")
+        models = models_of(host)
+        self._models = {**{model: model for model in models}, **vars}
+        self._bits = {model: 1 << number for number, model in enumerate(models)}
+
+    def bit(self, model: str) -> int:
+        """The bit of a model."""
+        return self._bits[model]
+
+    def bit_at(self, name: Name, source: Source) -> int:
+        """The bit of the model that a name in an expression stands for. Raises ``ConfigError`` for an unknown name."""
+        if name.text not in self._models:
+            raise source.error(f"unknown model or var '{name.text}'", name.span, self._remedy(name.text))
+        return self._bits[self._models[name.text]]
+
+    def costs(self, costs: Mapping[str, int], key: str) -> dict[str, int]:
+        """``costs``, at the configuration key ``key``, by model. Raises ``ConfigError`` for an unknown name."""
+        by_model: dict[str, int] = {}
+        for name, cost in costs.items():
+            where = f"{key}.{name}"
+            if name not in self._models:
+                raise ConfigError(f"unknown model or var '{name}'", key=where, remedy=self._remedy(name))
+            model = self._models[name]
+            if model in by_model:
+                raise ConfigError(f"model '{model}' has a cost already", key=where, remedy="keep one of them")
+            by_model[model] = cost
+        return by_model
+
+    def _remedy(self, name: str) -> str:
+        return did_you_mean(name, list(self._models)) or f"known: {', '.join(self._models)}"
