@@ -283,8 +283,7 @@ class Learning(Placement):
             if seconds < _AT_ONCE_S:
                 self._is_read()
             else:
-                engines.pass_time(now)
-                engines.will_be_read(now + seconds, self._is_read)
+                engines.will_be_read(now, seconds, self._is_read)
         if self._waking is not None:
             self._loaded(self._waking)
 

@@ -39,8 +39,7 @@ class TokensExtractor(Extractor):
         known = len(_FOLLOWING)
         if [type(each) for each in following[:known]] != _FOLLOWING:
             return None
-        plain = PlainChatExtractor((self, *following[:known]))
-        return EachInTurn((plain, *following[known:])) if following[known:] else plain
+        return AllExtractors((self, *following[:known]), following[known:])
 
 
 class VisionExtractor(Extractor):
@@ -74,42 +73,36 @@ class JsonModeExtractor(Extractor):
 _FOLLOWING: Final = [VisionExtractor, ToolsExtractor, JsonModeExtractor]
 
 
-class EachInTurn(Extractor):
-    """Runs several extractors, one after the other."""
+class AllExtractors(Extractor):
+    """Runs the extractors of this plugin, and then the ``following`` ones.
 
-    def __init__(self, extractors: Sequence[Extractor]) -> None:
-        self._calls = [extractor.extract for extractor in extractors]
+    It runs for every request, so it does the work of the ``own`` ones in one pass if a request is a chat of plain
+    texts, as most are.
+    """
 
-    def extract(self, request: InferenceRequest, requirements: Requirements) -> None:
-        for extract in self._calls:
-            extract(request, requirements)
-
-
-class PlainChatExtractor(Extractor):
-    """Does the work of the others in one pass if a request is a chat of plain texts, as most are; else they do it."""
-
-    def __init__(self, extractors: Sequence[Extractor]) -> None:
-        self._others = EachInTurn(extractors)
-        self._json_mode = extractors[-1]
+    def __init__(self, own: Sequence[Extractor], following: Sequence[Extractor]) -> None:
+        self._following = [extractor.extract for extractor in following]
+        self._all = [*(extractor.extract for extractor in own), *self._following]
+        self._json_mode = own[-1]
 
     def extract(self, request: InferenceRequest, requirements: Requirements) -> None:
         body = request.body
-        messages = body.messages
-        if not messages or body.system or body.prompt or body.input or body.documents or body.query:
-            self._others.extract(request, requirements)
-            return
-        characters = 0
+        messages, characters = body.messages or [], 0
+        plain = not (body.system or body.prompt or body.input or body.documents or body.query) and len(messages) > 0
         for message in messages:
             content = message.content
             if type(content) is not str or message.type or message.text:
-                self._others.extract(request, requirements)
-                return
+                plain = False
+                break
             characters += len(content)
-        requirements.estimated_tokens = characters // _CHARACTERS_PER_TOKEN
-        if body.tools:
-            requirements.needs_tools = True
-        if body.response_format is not None or body.text is not None:
-            self._json_mode.extract(request, requirements)
+        if plain:
+            requirements.estimated_tokens = characters // _CHARACTERS_PER_TOKEN
+            if body.tools:
+                requirements.needs_tools = True
+            if body.response_format is not None or body.text is not None:
+                self._json_mode.extract(request, requirements)
+        for extract in self._following if plain else self._all:
+            extract(request, requirements)
 
 
 def _in_messages(messages: Sequence[Message]) -> int:

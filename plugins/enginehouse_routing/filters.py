@@ -121,7 +121,7 @@ class AllFilters(Filter):
             for filter in self._filters:
                 candidates = filter.keep(requirements, candidates)
             return candidates
-        tokens = _tokens(requirements)
+        tokens: int = requirements.extra.get(LONGEST_TOKENS, requirements.estimated_tokens)
         last = self._last.get(requirements.model)
         if last is not None and last[0] is candidates and tokens <= last[1]:
             return candidates

@@ -50,6 +50,8 @@ _MOST_CHANGES: Final = 4096
 _GONE_TURNS: Final = 30
 """An engine that missed so many turns is probably gone; what was learned of it would count for nothing."""
 _MOST_ENGINES: Final = 4096
+_MANY_DUE: Final = 64
+"""Where a model has one engine, nobody compares, and time passes when so many prompts may be read."""
 
 
 class EngineState:
@@ -268,10 +270,12 @@ class KnownEngines:
         missed, round = self.turn - engine.used, len(self.engines)
         return exp(-missed / (_MISSED_TURNS * round)) if missed > round else 1.0
 
-    def will_be_read(self, at: float, is_read: Callable[[], None]) -> None:
-        """Call ``is_read`` once ``pass_time`` finds that it is so late: by then a prompt probably is."""
+    def will_be_read(self, now: float, seconds: float, is_read: Callable[[], None]) -> None:
+        """Have ``is_read`` called in so many ``seconds`` or later: by then a prompt probably is."""
+        if len(self._due) >= _MANY_DUE:
+            self.pass_time(now)
         self._dues += 1
-        heappush(self._due, (at, self._dues, is_read))
+        heappush(self._due, (now + seconds, self._dues, is_read))
 
     def pass_time(self, now: float) -> None:
         """Take the prompts for read that probably are by ``now``."""

@@ -37,7 +37,7 @@ def random_event(chance: Random, known: KnownEngines, candidates: list[Candidate
     elif happened == 6:
         tokens = round(1000 * number)
         add(engine, tokens)
-        known.will_be_read(known.now() + number, lambda: add(engine, -tokens))
+        known.will_be_read(known.now(), number, lambda: add(engine, -tokens))
     elif each.load.pending:
         each.load.end()
 
