@@ -18,8 +18,8 @@ from enginehouse import Candidate, Capabilities, Health, Requirements, Route, St
 from enginehouse.app.plugin_instances import identity
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import CheckSettings, PluginSettings
-from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
+from enginehouse.fleet.live_backend import BackendInfo
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.routing.body.read import read_request
 from enginehouse.routing.body.rewrite import replace_model

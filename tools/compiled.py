@@ -39,7 +39,7 @@ MODULES = {
     "gateway/enginehouse/api": ("admission",),
     "gateway/enginehouse/processes/workers": ("worker_request",),
     "gateway/enginehouse/domain": ("backend_load", "inference_request", "replica", "requirements", "route", "tokens"),
-    "gateway/enginehouse/fleet": ("fleet", "health", "snapshot", "stale_averages", "verdicts"),
+    "gateway/enginehouse/fleet": ("fleet", "health", "snapshot"),
     "gateway/enginehouse/http": (
         "client_connection",
         "cors",

@@ -12,8 +12,8 @@ from enginehouse.config.schema import BackendModelSettings, BackendSettings, Cap
 from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.errors import ConfigError
 from enginehouse.domain.replica import ASSUMED_LOAD_S, Health, ReplicaState, replica_name
-from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
+from enginehouse.fleet.live_backend import BackendInfo
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.telemetry.observers import Callbacks, Observers, notify
 

@@ -6,19 +6,15 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 
 from enginehouse.config.schema import CheckSettings
-from enginehouse.domain.backend_load import Load
+from enginehouse.domain.backend_load import Load, StaleAverages
 from enginehouse.domain.backend_status import BackendStatus
 from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.close_names import did_you_mean
 from enginehouse.domain.errors import ConfigError, NotFound
 from enginehouse.domain.replica import Candidate, Health, ReplicaState
-from enginehouse.fleet.backend_info import BackendInfo
-from enginehouse.fleet.backend_view import BackendView, follow, view_of
-from enginehouse.fleet.live_backend import LiveBackend
-from enginehouse.fleet.outcome_reports import OutcomeReports
-from enginehouse.fleet.pauses import NEVER
+from enginehouse.fleet.live_backend import NEVER, BackendInfo, LiveBackend
 from enginehouse.fleet.snapshot import Snapshot
-from enginehouse.fleet.stale_averages import StaleAverages
+from enginehouse.fleet.workers import BackendView, OutcomeReports, follow, view_of
 
 
 def _unheard(*_: object) -> None:
@@ -241,7 +237,8 @@ class Fleet:
         load.answered(latency_ms)
         if self.reports is not None:
             self.reports.answered(load, latency_ms)
-        if self._averages.count():
+        self._averages.left -= 1
+        if self._averages.left <= 0:
             rows = [[each.load for each in row] for row in self._snapshot.models.values()]
             self._averages.age(rows, len(self._backends), self._clock())
 

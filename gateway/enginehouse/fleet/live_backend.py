@@ -1,21 +1,152 @@
-"""One backend and its live state."""
+"""One backend: what the configuration says of it, its live state, its pauses and its bad answers."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
+from typing import Final
+
+import msgspec
 
 from enginehouse.config.schema import CheckSettings
 from enginehouse.domain.backend_load import Load
 from enginehouse.domain.backend_status import BackendStatus
 from enginehouse.domain.capabilities import UNKNOWN, Capabilities
-from enginehouse.domain.replica import ASSUMED_LOAD_S, Candidate, ReplicaState, replica_name
-from enginehouse.fleet.backend_info import BackendInfo
-from enginehouse.fleet.error_window import ErrorWindow
+from enginehouse.domain.replica import ASSUMED_LOAD_S, Candidate, Health, ReplicaState, Role, replica_name
 from enginehouse.fleet.health import HealthTracker
-from enginehouse.fleet.pauses import RoutingPauses
 
+NEVER: Final = float("inf")
+_LONGEST_DOUBLINGS: Final = 6
+_CELL_S: Final = 10.0
+_CELLS: Final = 12
+_FEWEST: Final = 10
+"""Fewer answers say nothing of a share."""
 _READY = (ReplicaState.READY, 0.0, False)
 _STOPPED = (ReplicaState.STOPPED, ASSUMED_LOAD_S, False)
+
+
+class BackendInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The description of a backend.
+
+    - ``models``: the models that it serves and their capabilities; ``None`` to take the models that probes discover.
+    - ``names``: those that its engine has for these models, where they differ.
+    - ``health``: the verdict at the start. ``UNKNOWN`` leaves it to the first probe or request.
+    - ``loads_models``: its models are replicas with states, stopped at first.
+    """
+
+    name: str
+    url: str
+    driver: str = "openai"
+    priority: int = 0
+    weight: float = 1.0
+    role: Role = Role.NEUTRAL
+    host: str = "local"
+    zone: str = ""
+    tier: int = 0
+    models: Mapping[str, Capabilities] | None = None
+    names: Mapping[str, str] = {}
+    health: Health = Health.UNKNOWN
+    loads_models: bool = False
+
+
+class Suspicion(msgspec.Struct, frozen=True, array_like=True):
+    """A backend refused a model that another one serves. ``status``: its answer. ``until``: the end of the pause."""
+
+    status: int
+    until: float
+    doublings: int = 0
+
+
+class RoutingPauses:
+    """The pauses of one backend, and of its models. Times are in seconds of the caller's clock.
+
+    A refused model is suspect, in its pause and after it, until an answer or a probe says otherwise. Its pause doubles,
+    up to 64 times ``first_s``, whenever the first answer after it is a refusal again. ``left_alone_until``: the end of
+    the pause that the backend asked for last; 0 if it never did. ``suspicions``: of the suspect models.
+    """
+
+    __slots__ = ("first_s", "left_alone_until", "suspicions")
+
+    def __init__(self, first_s: float) -> None:
+        self.first_s = first_s
+        self.left_alone_until = 0.0
+        self.suspicions: dict[str, Suspicion] = {}
+
+    @property
+    def any(self) -> bool:
+        """Whether there was a pause, or is one."""
+        return bool(self.left_alone_until or self.suspicions)
+
+    def leave_alone(self, until: float) -> None:
+        """Pause the whole backend until then."""
+        self.left_alone_until = max(self.left_alone_until, until)
+
+    def left_alone_s(self, now: float) -> float:
+        """The rest of the pause that the backend asked for; 0 without one."""
+        return max(0.0, self.left_alone_until - now)
+
+    def suspect(self, model: str, status: int, now: float) -> None:
+        """Note that ``model`` was refused with ``status``. Refusals during a pause are older than it."""
+        known = self.suspicions.get(model)
+        if known is None:
+            self.suspicions[model] = Suspicion(status, now + self.first_s)
+        elif now >= known.until:
+            doublings = min(known.doublings + 1, _LONGEST_DOUBLINGS)
+            self.suspicions[model] = Suspicion(status, now + self.first_s * 2**doublings, doublings)
+
+    def clear(self, model: str) -> bool:
+        """Trust the backend with ``model`` again. Returns whether it was suspect."""
+        return self.suspicions.pop(model, None) is not None
+
+    def clear_all(self) -> None:
+        """Trust the backend with every model again."""
+        self.suspicions.clear()
+
+    def why(self, model: str, now: float) -> str:
+        """Why requests for ``model`` go elsewhere now, for people to read; empty if they need not."""
+        if now < self.left_alone_until:
+            return "its engine asked to be left alone (Retry-After)"
+        known = self.suspicions.get(model)
+        if known is not None and now < known.until:
+            return f"it answered {known.status} to what another backend serves"
+        return ""
+
+    def next_end(self, now: float) -> float:
+        """The end of the pause that ends first after ``now``; ``NEVER`` without one."""
+        ends = (self.left_alone_until, *(each.until for each in self.suspicions.values()))
+        return min((end for end in ends if end > now), default=NEVER)
+
+
+class ErrorWindow:
+    """Counts good and bad answers in cells of ten seconds.
+
+    The window moves with bad answers and with probes, so that good answers need no clock. Times are in seconds.
+    """
+
+    __slots__ = ("_bad", "_cells", "_ends", "good")
+
+    def __init__(self) -> None:
+        self.good = self._bad = 0
+        self._ends = 0.0
+        self._cells: deque[tuple[int, int]] = deque(maxlen=_CELLS)
+
+    def failed(self, now: float) -> float:
+        """Count a bad answer at ``now``. Returns the share."""
+        self.share(now)
+        self._bad += 1
+        return self.share(now)
+
+    def share(self, now: float) -> float:
+        """The share of bad answers at ``now``, from 0 to 1; 0 while there are fewer than ten answers."""
+        if now >= self._ends:
+            passed = int(min((now - self._ends) // _CELL_S, _CELLS)) if self._ends else 0
+            self._cells.append((self.good, self._bad))
+            self._cells.extend([(0, 0)] * passed)
+            self.good = self._bad = 0
+            self._ends = now + _CELL_S
+        bad = self._bad + sum(cell[1] for cell in self._cells)
+        answers = bad + self.good + sum(cell[0] for cell in self._cells)
+        return bad / answers if answers >= _FEWEST else 0.0
 
 
 class LiveBackend:

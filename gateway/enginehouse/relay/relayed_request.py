@@ -8,7 +8,7 @@ from enginehouse.domain.errors import CannotContinue, EngineRefused, RequestErro
 from enginehouse.domain.stream_tokens import StreamTokens
 from enginehouse.domain.ticket import Phase
 from enginehouse.domain.tokens import Tokens
-from enginehouse.fleet.verdicts import REFUSALS
+from enginehouse.fleet.health import REFUSALS
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.continuers import Continuer
 from enginehouse.interfaces.kept_streams import KeptStream

@@ -14,8 +14,8 @@ from enginehouse.config.schema import CheckSettings, KeySettings, TimeoutSetting
 from enginehouse.domain.errors import Forbidden
 from enginehouse.engines.loads import IdleReplicas
 from enginehouse.errors import RateLimited, Unauthorized
-from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
+from enginehouse.fleet.live_backend import BackendInfo
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing_facts import UNKNOWN

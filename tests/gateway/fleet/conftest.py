@@ -7,8 +7,8 @@ import pytest
 
 from enginehouse import Health
 from enginehouse.config.schema import CheckSettings
-from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
+from enginehouse.fleet.live_backend import BackendInfo
 from enginehouse.routing_facts import UNKNOWN
 from tests.support.fake_clock import StoppedClock
 

@@ -7,8 +7,8 @@ import pytest
 from enginehouse import Capabilities, ConfigError, Health, ReplicaState, Role
 from enginehouse.config.schema import CheckSettings
 from enginehouse.errors import NotFound
-from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
+from enginehouse.fleet.live_backend import BackendInfo
 from enginehouse.routing_facts import UNKNOWN, Load
 from enginehouse_kit.testing import requirements
 from tests.support.fake_clock import StoppedClock

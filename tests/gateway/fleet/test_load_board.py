@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enginehouse.domain.backend_load import Load
-from enginehouse.fleet.load_board import BoardColumns, BoardReader, LoadBoard
+from enginehouse.fleet.workers import BoardColumns, BoardReader, LoadBoard
 from tests.support.fake_clock import FakeClock
 
 

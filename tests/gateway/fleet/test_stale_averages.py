@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
+from enginehouse.fleet.live_backend import BackendInfo
 from enginehouse.routing_facts import Load
 from enginehouse_kit.testing import requirements
 from tests.support.fake_clock import StoppedClock

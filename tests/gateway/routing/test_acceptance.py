@@ -15,8 +15,8 @@ from enginehouse import Capabilities, Health, InvalidRequest, RequestError, Rout
 from enginehouse.config.schema import CheckSettings
 from enginehouse.domain.errors import CapabilityMismatch, FallbackExhausted, NoHealthyBackend
 from enginehouse.errors import ModelNotFound
-from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
+from enginehouse.fleet.live_backend import BackendInfo
 from enginehouse.routing.body.read import read_request
 from enginehouse.routing.router import Router
 from enginehouse.routing_facts import UNKNOWN, Reason

@@ -12,8 +12,7 @@ import msgspec
 
 from enginehouse.domain.request_record import EndedRequest, RequestRecord
 from enginehouse.domain.ticket import Phase, Ticket
-from enginehouse.fleet.backend_view import BackendView
-from enginehouse.fleet.outcome_reports import Answers, Latencies, News
+from enginehouse.fleet.workers import Answers, BackendView, Latencies, News
 from enginehouse.interfaces.exporters import TracedRequest
 from enginehouse.processes.workers.sent_error import SentError
 from enginehouse.relay.live.live_request import MovedStream

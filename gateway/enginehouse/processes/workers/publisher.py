@@ -12,8 +12,7 @@ import msgspec
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app.config_change import CurrentConfig
 from enginehouse.domain.replica import replica_name
-from enginehouse.fleet.backend_view import BackendView
-from enginehouse.fleet.load_board import BoardColumns, LoadBoard
+from enginehouse.fleet.workers import BackendView, BoardColumns, LoadBoard
 from enginehouse.processes.workers.channel import Send
 from enginehouse.processes.workers.messages import BackendPlace, Configuration, ToWorker
 

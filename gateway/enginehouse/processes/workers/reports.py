@@ -12,7 +12,7 @@ from enginehouse.app.gateway import Gateway
 from enginehouse.app.request_path import RequestPath
 from enginehouse.domain.ticket import Ticket
 from enginehouse.fleet.fleet import Fleet
-from enginehouse.fleet.outcome_reports import Answers, Latencies, News
+from enginehouse.fleet.workers import Answers, Latencies, News
 from enginehouse.processes.workers.messages import WorkerReport
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.live.live_state import LiveState

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 from zlib import crc32
 
-from enginehouse.fleet.load_board import TURNS, LoadBoard
+from enginehouse.fleet.workers import TURNS, LoadBoard
 from enginehouse.scheduling.ticket_queue import WaitingTicket
 from enginehouse.scheduling.waiting_room import OtherRooms
 

@@ -15,9 +15,7 @@ from enginehouse.app.build import build_drivers
 from enginehouse.app.request_path import PathChange, RequestPath
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import CannotContinue
-from enginehouse.fleet.backend_view import BackendView
-from enginehouse.fleet.load_board import BoardReader
-from enginehouse.fleet.outcome_reports import OutcomeReports
+from enginehouse.fleet.workers import BackendView, BoardReader, OutcomeReports
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.processes.workers.messages import (
     BackendPlace,

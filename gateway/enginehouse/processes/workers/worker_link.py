@@ -15,7 +15,7 @@ from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.requirements import heard
 from enginehouse.domain.route import Route
-from enginehouse.fleet.outcome_reports import Answers, Latencies, News
+from enginehouse.fleet.workers import Answers, Latencies, News
 from enginehouse.interfaces.exporters import TracedRequest
 from enginehouse.processes.workers.channel import Channel, Send
 from enginehouse.processes.workers.desk import TicketDesk

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 
 from enginehouse.app.callers import SharedAccounts, share_accounts
-from enginehouse.fleet.load_board import LoadBoard
+from enginehouse.fleet.workers import LoadBoard
 from enginehouse.plugin_manager.registry import Registry
 
 

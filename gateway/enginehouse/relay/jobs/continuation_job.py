@@ -10,7 +10,7 @@ from enginehouse.domain.errors import CannotContinue, RequestError, UpstreamErro
 from enginehouse.domain.request_record import StreamGap
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
-from enginehouse.fleet.verdicts import EngineVerdict, verdict
+from enginehouse.fleet.health import EngineVerdict, verdict
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.kept_streams import ContinuationWay, KeptStream, Rest, Translator
 from enginehouse.relay.answers.joined_reply import JoinedReply

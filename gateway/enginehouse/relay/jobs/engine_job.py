@@ -11,8 +11,8 @@ from enginehouse.domain.replica import Candidate, ReplicaState
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
+from enginehouse.fleet.health import EngineVerdict, verdict
 from enginehouse.fleet.snapshot import Snapshot
-from enginehouse.fleet.verdicts import EngineVerdict, verdict
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.jobs.job import Job, Suspects

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from enginehouse.domain.replica import Candidate, Health
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
-from enginehouse.fleet.verdicts import REFUSALS, EngineVerdict, verdict
+from enginehouse.fleet.health import REFUSALS, EngineVerdict, verdict
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.hand_over import add_field
 from enginehouse.relay.context import RelayContext

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from enginehouse.domain.errors import PluginFailed, RequestError, UpstreamError, status_of
-from enginehouse.fleet.verdicts import blamed_request
+from enginehouse.fleet.health import blamed_request
 from enginehouse.interfaces.protocols import Envelope, Protocol, Translation
 from enginehouse.relay.answers.held_answer import HeldAnswer
 from enginehouse.relay.answers.passing_writer import PassingWriter

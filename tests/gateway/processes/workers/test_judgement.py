@@ -8,10 +8,9 @@ import pytest
 
 from enginehouse import Health
 from enginehouse.config.schema import CheckSettings
-from enginehouse.fleet.backend_info import BackendInfo
-from enginehouse.fleet.backend_view import BackendView
 from enginehouse.fleet.fleet import Fleet
-from enginehouse.fleet.outcome_reports import Answers, Latencies, News, OutcomeReports
+from enginehouse.fleet.live_backend import BackendInfo
+from enginehouse.fleet.workers import Answers, BackendView, Latencies, News, OutcomeReports
 from enginehouse.processes.workers.reports import take_outcomes
 from enginehouse.routing_facts import UNKNOWN
 from tests.support.fake_clock import StoppedClock

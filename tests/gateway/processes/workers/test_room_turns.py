@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from enginehouse.fleet.load_board import LoadBoard
+from enginehouse.fleet.workers import LoadBoard
 from enginehouse.processes.workers.room_turns import RoomTurns
 from tests.gateway.scheduling.test_waiting_room import Engines, Guest, Hall
 from tests.support.virtual_time import Run, in_virtual_time
