@@ -64,7 +64,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.world: World | None = None
         self.network: Network
         self.signals: dict[int, Callable[[], object]] = {}
-        self._turns: deque[_Callback] = deque()
+        self._turns: deque[Timer] = deque()
         self._timers: list[tuple[float, int, Timer]] = []
         self._numbers = itertools.count()
 
@@ -84,8 +84,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         for task in asyncio.all_tasks(self):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
 
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> _Callback:  # type: ignore[override]
-        turn = _Callback(callback, args, context)
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Timer:  # type: ignore[override]
+        turn = Timer(callback, args, context)
         self._turns.append(turn)
         return turn
 
@@ -93,7 +93,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.call_at(self.virtual_time.now + delay, callback, *args, context=context)
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Timer:  # type: ignore[override]
-        timer = Timer(when, callback, args, context)
+        timer = Timer(callback, args, context, when)
         heappush(self._timers, (when, next(self._numbers), timer))
         return timer
 
@@ -131,7 +131,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         while timers and timers[0][0] <= now:
             turns.append(heappop(timers)[2])
         take = turns.popleft
-        turn: _Callback | None
+        turn: Timer | None
         for _ in range(len(turns)):
             turn = take()
             if turn.dropped:
@@ -165,15 +165,18 @@ class VirtualLoop(asyncio.BaseEventLoop):
         pass
 
 
-class _Callback:
-    """What asyncio's ``Handle`` is, without what that does for debugging."""
+class Timer:
+    """What asyncio's ``Handle`` and ``TimerHandle`` are, without what those do for debugging."""
 
-    __slots__ = ("arguments", "callback", "context", "dropped")
+    __slots__ = ("arguments", "at", "callback", "context", "dropped")
 
-    def __init__(self, callback: Callable[..., object], arguments: tuple[Any, ...], context: Context | None) -> None:
+    def __init__(
+        self, callback: Callable[..., object], arguments: tuple[Any, ...], context: Context | None, at: float = 0.0
+    ) -> None:
         self.callback = callback
         self.arguments = arguments
         self.context = context
+        self.at = at
         self.dropped = False
 
     def __repr__(self) -> str:
@@ -185,16 +188,6 @@ class _Callback:
 
     def cancelled(self) -> bool:
         return self.dropped
-
-
-class Timer(_Callback):
-    """A ``TimerHandle``."""
-
-    __slots__ = ("at",)
-
-    def __init__(self, at: float, callback: Callable[..., object], arguments: tuple[Any, ...], context: Any) -> None:
-        super().__init__(callback, arguments, context)
-        self.at = at
 
     def when(self) -> float:
         return self.at

@@ -29,14 +29,14 @@ class LinkQuality:
         self._cuts = 12
 
     def latency(self) -> float:
-        return self.rng.uniform(0.00005, self.slowest)
+        return 0.00005 + (self.slowest - 0.00005) * self.rng.random()
 
     def cut(self, length: int) -> int:
         """How much of ``length`` bytes travels together. Pieces are no longer small after a few of them."""
         if not self._cuts or length == 1:
             return length
         self._cuts -= 1
-        return min(length, self.rng.randint(1, self.piece))
+        return min(length, 1 + int(self.piece * self.rng.random()))
 
 
 class _Socket:
@@ -214,7 +214,8 @@ class Endpoint(asyncio.Transport):
     def _taken(self, size: int) -> None:
         """The other side has read ``size`` bytes."""
         self._on_way -= size
-        self._pump()
+        if self._unsent:
+            self._pump()
         if self._writer_paused and len(self._unsent) <= self._low and not self._gone:
             self._writer_paused = False
             within(self._loop, self._protocol.resume_writing)
@@ -239,7 +240,7 @@ class Endpoint(asyncio.Transport):
             self._deliver()
 
     def _deliver(self) -> None:
-        while self._inbox and self.is_reading():
+        while self._inbox and not (self._paused or self._closing):
             kind, data = self._inbox.popleft()
             if kind == "data":
                 while self._inbox and self._inbox[0][0] == "data" and len(data) < 1 << 18:

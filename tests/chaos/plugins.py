@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
@@ -10,6 +11,7 @@ from enginehouse import Candidate, Filter, Observer, RequestRecord, Requirements
 from enginehouse.api.admission import INFERENCE_PATHS
 from enginehouse.drivers import EngineClient, ServedModel, SupportsSleep
 from enginehouse.plugin_manager.registry import Registered
+from enginehouse.rescheduling import InstanceStatus
 from enginehouse_kit.drivers import OpenAICompatibleDriver
 from tests.support.unspeakable import Unspeakable, UnspeakableError
 
@@ -66,6 +68,13 @@ class _FluentDriver(OpenAICompatibleDriver):
     """Its engines answer every protocol themselves, as those of the bench do."""
 
     endpoints = INFERENCE_PATHS
+
+    def __init__(self) -> None:
+        self._rounds = itertools.count()
+
+    async def status(self, engine: EngineClient) -> InstanceStatus | None:
+        """Asks one time in five: these questions of every second would be a third of all that happens."""
+        return await super().status(engine) if next(self._rounds) % 5 == 0 else None
 
 
 class _MoodyDriver(_Moody, _FluentDriver, SupportsSleep):

@@ -53,7 +53,7 @@ def run(seeds: Iterable[int], workers: int, *, in_full: bool, digests: bool) -> 
             requests += outcome.requests
             failed += bool(outcome.violations)
             if digests:
-                print(seed, outcome.taps.digest(), flush=True)
+                print(seed, outcome.story.digest(), flush=True)
             if outcome.violations or in_full:
                 report(outcome, in_full)
             if perf_counter() - reported > 60:
@@ -66,7 +66,7 @@ def run(seeds: Iterable[int], workers: int, *, in_full: bool, digests: bool) -> 
 def report(outcome: Outcome, in_full: bool) -> None:
     """Say what went wrong, how to see it again and, ``in_full``, everything that happened."""
     if in_full:
-        print("\n".join([*make_schedule(outcome.seed).lines(), "", *outcome.taps.story(), ""]))
+        print("\n".join([*make_schedule(outcome.seed).lines(), "", *outcome.story.lines(), ""]))
     for violation in outcome.violations:
         print(f"seed {outcome.seed}: {violation}")
     if outcome.violations and not in_full:

@@ -55,9 +55,21 @@ def run_seed(seed: int, workers: int = 1) -> Outcome:
     for each in {first, world}:
         if each.schedule.killed is not None or each.forks is not None:
             _forget(each)
-    del world, first, each
+    del world, first, each, World.current
+    logging.getLogger().handlers[:] = [_Afterwards(outcome)]
     gc.collect()  # finds tasks whose exceptions were never read
     return outcome
+
+
+class _Afterwards(logging.Handler):
+    """The log of a run that has ended. It does not keep its world alive, unlike the log of the gateway."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(logging.WARNING)
+        self._violations = outcome.violations
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._violations.append(f"in the log, after the end: {record.getMessage()}")
 
 
 def _forget(killed: World) -> None:

@@ -37,6 +37,25 @@ class Judge(Protocol):
     def violated(self, what: str) -> None: ...
 
 
+class Story:
+    """What happens in a run, in order."""
+
+    def __init__(self, before: Story | None = None) -> None:
+        self.events: list[tuple[float, str, str, bytes]] = [] if before is None else [*before.events]
+
+    def lines(self) -> list[str]:
+        """Everything that happened, for people."""
+        return [f"{at:9.4f} {who} {what} {_short(data)}".rstrip() for at, who, what, data in self.events]
+
+    def digest(self) -> str:
+        """A checksum of everything that happened."""
+        summed = hashlib.sha256()
+        for at, who, what, data in self.events:
+            summed.update(f"{at!r} {who} {what} ".encode())
+            summed.update(data)
+        return summed.hexdigest()
+
+
 class Taps(logging.Handler):
     """Records what happens, in order, and finds secrets where they do not belong.
 
@@ -52,7 +71,8 @@ class Taps(logging.Handler):
         self.written: dict[str, list[tuple[int, int]]] = {}
         self._judge = judge
         self._begin: dict[str, bytes] = {}
-        self._events: list[tuple[float, str, str, bytes]] = [] if before is None else [*before._events]
+        self.story: Story = Story(before.story if before is not None else None)
+        self._events = self.story.events
 
     def note(self, who: str, what: str) -> None:
         self._events.append((clock.now, who, what, b""))
@@ -103,18 +123,6 @@ class Taps(logging.Handler):
 
     def traceback(self, error: BaseException) -> None:
         self.note("traceback", "".join(traceback.format_exception(error)))
-
-    def story(self) -> list[str]:
-        """Everything that happened, for people."""
-        return [f"{at:9.4f} {who} {what} {_short(data)}".rstrip() for at, who, what, data in self._events]
-
-    def digest(self) -> str:
-        """A checksum of everything that happened."""
-        summed = hashlib.sha256()
-        for at, who, what, data in self._events:
-            summed.update(f"{at!r} {who} {what} ".encode())
-            summed.update(data)
-        return summed.hexdigest()
 
 
 def _secrets(data: bytes) -> list[bytes]:

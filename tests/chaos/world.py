@@ -37,13 +37,13 @@ from tests.chaos.outages import Outages
 from tests.chaos.router import Router
 from tests.chaos.schedule import Action, Schedule
 from tests.chaos.sockets import SocketClient, SocketServing
-from tests.chaos.taps import Taps
+from tests.chaos.taps import Story, Taps
 from tests.chaos.virtual_time import GATEWAY_CLOCK, OrderedSet, clock
 from tests.chaos.worker_processes import VirtualForks
 
 _serving = cast(Any, importlib.import_module("enginehouse.cli.gateway_server"))
 GATEWAY = ("127.0.0.1", 8080)
-_SETTLE_S = 5.0
+_SETTLE_S = 2.0
 _QUESTION_S = 60.0
 """The longest time that the gateway gives the answer to a question."""
 _RECOVERY_S = 200.0
@@ -55,7 +55,7 @@ class Outcome(NamedTuple):
 
     seed: int | str
     violations: list[str]
-    taps: Taps
+    story: Story
     requests: int
     seconds: float
 
@@ -254,9 +254,10 @@ class World:
     async def _recover(self) -> None:
         """Let every fault end. Then nothing may be left over, and every model must be served again."""
         self.note("bench", "lets every fault end")
+        no_descriptors_s = max(0.0, self._outages.accepts_at() - clock.now)  # operators wait for them too
         self.calm = True
         self._outages.end()
-        await asyncio.sleep(_SETTLE_S)  # operators too may have waited for descriptors
+        await asyncio.sleep(no_descriptors_s + _SETTLE_S)
         if not self.schedule.calm:
             await self.operators.undrain_all()
         workers = [] if self.forks is None else [*self.forks.workers.values()]
@@ -315,9 +316,8 @@ class World:
         check_answers(self)
 
     def outcome(self) -> Outcome:
-        taps, schedule = self.taps, self.schedule
-        requests = sum(len(plan.asks) for plan in schedule.plans)
-        return Outcome(schedule.seed, self.violations, taps, requests, clock.now)
+        requests = sum(len(plan.asks) for plan in self.schedule.plans)
+        return Outcome(self.schedule.seed, self.violations, self.taps.story, requests, clock.now)
 
     def _act(self, action: Action) -> None:
         if self.calm and action.how != "up":

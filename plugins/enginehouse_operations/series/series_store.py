@@ -16,6 +16,8 @@ _MOST_NAMES: Final = 28
 """With all metrics in all buckets, so many models and as many backends take 7.4 MB."""
 _IDLE_S: Final = _SECONDS
 _OTHER: Final = "other"
+_NOTHING: Final = (*Amounts().figures(1),)
+"""The figures of a second in which no request ended."""
 
 
 class SeriesStore:
@@ -53,7 +55,7 @@ class SeriesStore:
         ended = self._ended_since(facts.totals())
         for key in {*ended, *self._active, WHOLE}:
             amounts = ended.get(key)
-            for metric, value in (amounts or Amounts()).figures(1):
+            for metric, value in _NOTHING if amounts is None else amounts.figures(1):
                 self.seconds.put(metric, key, value)
             if amounts is not None:
                 self._this_minute.setdefault(key, Amounts()).add(amounts)
