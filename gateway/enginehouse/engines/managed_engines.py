@@ -302,7 +302,7 @@ class ManagedEngines:
         """Plan the swap that loads the model ``target`` beside the models ``running``, by default the running ones."""
         target = self._known(target)
         host = self._of(target)
-        now = (host.engines[replica].managed.model_name for replica in host.queue.running())
+        now = (host.engines[replica].managed.model_name for replica in host.queue.least_recently_used())
         return explain_swap(
             host.rules.swapper, host.rules.facts, target, list(dict.fromkeys(now)) if running is None else running
         )
@@ -312,7 +312,7 @@ class ManagedEngines:
         host = next((host for host in self._hosts.values() if replica in host.engines), None)
         if host is None:
             raise ModelNotFound(replica)
-        return host.rules.swapper.explain(replica, list(host.queue.running()))
+        return host.rules.swapper.explain(replica, host.queue.least_recently_used())
 
     def _known(self, name: str) -> str:
         """The model called ``name`` that the gateway launches or loads, else the one that ``name`` is an alias of."""

@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import count
 
 import msgspec
 
@@ -62,6 +63,8 @@ class HostQueue(RequestQueue):
         self._on_queue_changed = observers.callbacks("queue_changed")
         self._open: dict[str, tuple[Ticket, TicketHolder]] = {}
         self._granted: Counter[str] = Counter()
+        self._uses = count(1)
+        self._last_use: Counter[str] = Counter()
         self._events: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
         self._handling = False
         self._swaps = SwapTasks(engines, self._swap_ended)
@@ -109,6 +112,7 @@ class HostQueue(RequestQueue):
 
     def served(self, replica: str, caller: str | None = None, keep_alive: float | None = None) -> None:
         self._granted[replica] -= 1
+        self._last_use[replica] = next(self._uses)
         self._engines.served(replica, caller, keep_alive)
         self._handle(self._scheduler.on_serve_done, replica)
         if not self._granted[replica]:
@@ -145,6 +149,10 @@ class HostQueue(RequestQueue):
         self.note_unload(replicas)
         self._handle(self._scheduler.on_unload, replicas, timeout)
         await self._stops.wait(replicas)
+
+    def least_recently_used(self) -> Sequence[str]:
+        """The running replicas, as a scheduler gives them to its swapper: the least recently used first."""
+        return sorted(self.running(), key=self._last_use.__getitem__)
 
     def note_unload(self, replicas: Collection[str]) -> None:
         """Note that an operator unloads ``replicas``, until they are loaded again."""
@@ -208,6 +216,7 @@ class HostQueue(RequestQueue):
 
     def start_swap(self, target: str, evict: Sequence[str]) -> SwapId:
         self._unloaded.discard(target)
+        self._last_use[target] = next(self._uses)
         stopping = ReplicaState.STOPPING  # an engine that is stopping already is not evicted by this swap
         evicted = tuple([replica for replica in evict if self.replica_state(replica) is not stopping]) if evict else ()
         notify(self._on_swap_started, target, evicted)
@@ -223,6 +232,7 @@ class HostQueue(RequestQueue):
         if self.backlog.waiting:  # only grants while others wait show how fast the host is
             self.backlog.granted(self.now())
         self._granted[ticket.replica] += 1  # first, because the request may end within the call
+        self._last_use[ticket.replica] = next(self._uses)
         granted = holder.granted()
         if not granted:
             self._granted[ticket.replica] -= 1

@@ -30,6 +30,16 @@ def test_a_swap_is_explained(serve: Serve) -> None:
     assert gateway.http.post("/api/explain/swap", json={}).json()["error"]["code"] == "invalid_request"
 
 
+def test_an_explained_swap_evicts_what_was_used_least_recently(serve: Serve) -> None:
+    memory = '[scheduling]\nswapper = "memory"\n[hosts.local]\nmemory = "2GiB"\n'
+    gateway = serve(memory + "".join(table(name, memory='"1GiB"') for name in "abc"))
+    for model in "aba":
+        assert gateway.ask(model).status_code == 200
+    assert gateway.http.post("/api/explain/swap", json={"target": "c"}).json()["evict"] == ["b"]
+    assert gateway.ask("c").status_code == 200
+    assert gateway.running() == {"a": "ready", "c": "ready"}
+
+
 def test_the_higher_priority_of_a_key_goes_first(serve: Serve, stage: Stage) -> None:
     keys = "".join(
         f'[[auth.keys]]\nname = "{key}"\nkey = "{key}"\nadmin = true\npriority = {priority}\n'
