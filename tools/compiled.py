@@ -38,7 +38,7 @@ MODULES = {
     "gateway/enginehouse/aio": ("clock", "write_batch"),
     "gateway/enginehouse/api": ("admission",),
     "gateway/enginehouse/processes/workers": ("worker_request",),
-    "gateway/enginehouse/domain": ("backend_load", "inference_request", "replica", "requirements", "route", "tokens"),
+    "gateway/enginehouse/domain": ("replica", "requirements", "tokens"),
     "gateway/enginehouse/fleet": ("fleet", "health", "snapshot"),
     "gateway/enginehouse/http": (
         "client_connection",

@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from enginehouse.domain.errors import InvalidRequest as InvalidRequest
     from enginehouse.domain.errors import PluginError as PluginError
     from enginehouse.domain.errors import RequestError as RequestError
-    from enginehouse.domain.inference_request import InferenceRequest as InferenceRequest
     from enginehouse.domain.replica import Candidate as Candidate
     from enginehouse.domain.replica import Health as Health
     from enginehouse.domain.replica import ReplicaState as ReplicaState
     from enginehouse.domain.replica import Role as Role
+    from enginehouse.domain.replica import Route as Route
     from enginehouse.domain.request import Body as Body
     from enginehouse.domain.request import Headers as Headers
     from enginehouse.domain.request_record import AttemptRecord as AttemptRecord
     from enginehouse.domain.request_record import RequestRecord as RequestRecord
+    from enginehouse.domain.requirements import InferenceRequest as InferenceRequest
     from enginehouse.domain.requirements import Requirements as Requirements
-    from enginehouse.domain.route import Route as Route
     from enginehouse.hookspecs import Register as Register
     from enginehouse.hookspecs import hookimpl as hookimpl
     from enginehouse.interfaces.authenticators import Authenticator as Authenticator
@@ -91,14 +91,14 @@ _MODULES = {
     "Exporter": "enginehouse.interfaces.exporters",
     "Body": "enginehouse.domain.request",
     "Headers": "enginehouse.domain.request",
-    "InferenceRequest": "enginehouse.domain.inference_request",
+    "InferenceRequest": "enginehouse.domain.requirements",
     "Requirements": "enginehouse.domain.requirements",
     "Candidate": "enginehouse.domain.replica",
     "Capabilities": "enginehouse.domain.capabilities",
     "Health": "enginehouse.domain.replica",
     "ReplicaState": "enginehouse.domain.replica",
     "Role": "enginehouse.domain.replica",
-    "Route": "enginehouse.domain.route",
+    "Route": "enginehouse.domain.replica",
     "RequestRecord": "enginehouse.domain.request_record",
     "AttemptRecord": "enginehouse.domain.request_record",
     "EnginehouseError": "enginehouse.domain.errors",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enginehouse.domain.stream_tokens import StreamTokens
+from enginehouse.domain.tokens import StreamTokens
 from enginehouse.interfaces.kept_streams import (
     AnswerDiffers,
     ContinuationWay,

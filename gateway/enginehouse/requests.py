@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enginehouse.domain.client_names import escaped, kept_name
+from enginehouse.domain.names import escaped, kept_name
 from enginehouse.domain.request import Input, Message, Part, ResponseFormat
 from enginehouse.domain.tokens import Tokens
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.domain.instance import (
     ClusterView,
+    DroppedPair,
     InFlight,
     InstanceAddress,
     InstanceMetadata,
     InstanceReport,
     InstanceStatus,
     InstanceView,
+    Migrated,
+    Migration,
+    Plan,
     RequestView,
 )
-from enginehouse.domain.migration import DroppedPair, Migrated, Migration, Plan
 from enginehouse.interfaces.migrators import MigrationMeans
 
 __all__ = [

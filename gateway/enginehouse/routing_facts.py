@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from enginehouse.domain.backend_load import Load
 from enginehouse.domain.capabilities import UNKNOWN
 from enginehouse.domain.explanation import Explanation, PrefixFacts, RouteDetails, Verdict
-from enginehouse.domain.replica import AT_REST
-from enginehouse.domain.route import Reason
+from enginehouse.domain.replica import AT_REST, Load, Reason
 from enginehouse.interfaces.scorers import WeightedScorer
 from enginehouse.interfaces.strategies import MOST_REMEMBERED, Placement
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enginehouse.config.rules import is_base_url
 from enginehouse.config.scheduling import GroupSettings, MatrixSettings
 from enginehouse.config.shape import dotted
-from enginehouse.domain.close_names import did_you_mean
+from enginehouse.domain.names import did_you_mean
 
 __all__ = [
     "GroupSettings",

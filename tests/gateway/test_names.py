@@ -20,13 +20,13 @@ WORDS = {
     "Driver": "interfaces/drivers.py",
     "Requirements": "domain/requirements.py",
     "Candidate": "domain/replica.py",
-    "Route": "domain/route.py",
+    "Route": "domain/replica.py",
     "Ticket": "domain/ticket.py",
     "Swap": None,
     "Relay": "relay/relay.py",
     "Instance": None,
     "Continuation": "domain/continuation.py",
-    "Migration": "domain/migration.py",
+    "Migration": "domain/instance.py",
 }
 """Each of the field's words, and the module whose class bears it alone, if there is one."""
 

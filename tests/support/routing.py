@@ -8,7 +8,7 @@ from enginehouse import Candidate, Extractor, Filter, Requirements, Strategy
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.config.aliases import Aliases, AliasSettings
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.domain.route import Route
+from enginehouse.domain.replica import Route
 from enginehouse.fleet.snapshot import Snapshot
 from enginehouse.routing.router import Router
 from enginehouse.routing.snapshot import RoutingSnapshot

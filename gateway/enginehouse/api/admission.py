@@ -13,8 +13,8 @@ from typing import Final, NamedTuple, Protocol
 from enginehouse.aio.write_batch import WriteBatch
 from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.config.auth import LimitAmounts
-from enginehouse.domain.client_names import kept_name
 from enginehouse.domain.errors import BodyTooLarge, Forbidden, Overloaded, RequestError, Unauthorized
+from enginehouse.domain.names import kept_name
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.request import Headers
 from enginehouse.interfaces import protocols

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from enginehouse.config.schema import ServerSettings
 from enginehouse.domain.errors import Forbidden
+from enginehouse.domain.names import matches_any
 from enginehouse.domain.request import Headers
-from enginehouse.routing.matching import matches_any
 
 _FOREIGN_SITES = frozenset({"cross-site", "same-site"})
 """Values of ``Sec-Fetch-Site`` for pages of another origin (Fetch Metadata, 2.4)."""

@@ -17,9 +17,9 @@ from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.config.routing import ScorerSettings
 from enginehouse.config.schema import Config, ModelSettings
 from enginehouse.config.shape import dotted
-from enginehouse.domain.close_names import did_you_mean
 from enginehouse.domain.errors import EnginehouseError, PluginError
 from enginehouse.domain.foreign import describe
+from enginehouse.domain.names import did_you_mean
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.engine_caches import EngineCaches
 from enginehouse.interfaces.extractors import Extractor

@@ -10,8 +10,8 @@ from typing import Any
 from enginehouse.config.parameters import check_names
 from enginehouse.config.plugin_tables import PluginTable, plugin_table, plugin_tables
 from enginehouse.config.schema import Config
-from enginehouse.domain.close_names import did_you_mean
 from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError
+from enginehouse.domain.names import did_you_mean
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.plugin_manager.kinds import KINDS
 from enginehouse.plugin_manager.registry import Registered, Registry

@@ -10,9 +10,9 @@ import click
 
 from enginehouse.cli.options import config_option, take_over_option
 from enginehouse.cli.plugin_commands import GroupWithPlugins
-from enginehouse.domain.client_names import escaped
 from enginehouse.domain.compiled import COMPILED
 from enginehouse.domain.errors import EnginehouseError
+from enginehouse.domain.names import escaped
 
 _FORM = "compiled" if COMPILED else "pure Python"
 

@@ -24,8 +24,8 @@ from enginehouse.config.schema import DiscoverySettings, PluginSettings
 from enginehouse.config.secrets import Secret, refuse_mask
 from enginehouse.config.shape import Path, Shape, has_parameters, shape_of
 from enginehouse.config.units import MEASURES
-from enginehouse.domain.close_names import did_you_mean
 from enginehouse.domain.errors import ConfigError
+from enginehouse.domain.names import did_you_mean
 
 
 class Problem(NamedTuple):

@@ -12,8 +12,8 @@ from msgspec.inspect import LiteralType, StructType, type_info
 
 from enginehouse.config.shape import shape_of
 from enginehouse.config.units import MEASURES
-from enginehouse.domain.close_names import did_you_mean
 from enginehouse.domain.errors import ConfigError
+from enginehouse.domain.names import did_you_mean
 
 T = TypeVar("T", bound=msgspec.Struct)
 

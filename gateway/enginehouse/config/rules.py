@@ -16,8 +16,8 @@ from enginehouse.config.schema import Config, KeySettings, ReplicaRange
 from enginehouse.config.secrets import MASK, has_mask
 from enginehouse.config.shape import PARAMETERS, Path, dotted
 from enginehouse.config.units import format_size, parse_ports
-from enginehouse.domain.close_names import did_you_mean
 from enginehouse.domain.errors import AliasCycle
+from enginehouse.domain.names import did_you_mean
 
 LOCAL_HOST = "local"
 """The name of the host that always exists."""

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from enginehouse.config.aliases import Aliases, read_alias
 from enginehouse.config.schema import Config
 from enginehouse.config.shape import Path, dotted
-from enginehouse.domain.close_names import did_you_mean
+from enginehouse.domain.names import did_you_mean
 
 
 def warnings(config: Config) -> list[str]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from enginehouse.domain.close_names import did_you_mean
+from enginehouse.domain.names import did_you_mean
 
 _LONGEST_NAME = 256
 _MOST_LISTED = 5

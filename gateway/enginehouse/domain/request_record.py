@@ -7,8 +7,8 @@ from typing import NamedTuple
 import msgspec
 
 from enginehouse.domain.explanation import PrefixFacts, RouteDetails
+from enginehouse.domain.replica import Reason
 from enginehouse.domain.request import Headers
-from enginehouse.domain.route import Reason
 
 
 class StreamGap(msgspec.Struct, frozen=True, gc=False):

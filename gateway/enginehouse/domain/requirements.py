@@ -1,4 +1,4 @@
-"""The requirements of a request. Compiled: every step of a request reads them."""
+"""A client's request, as plugins see it, and its requirements. Compiled: every step of a request reads them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,39 @@ from typing import Any
 
 import msgspec
 
-from enginehouse.domain.rule_effects import RuleEffects
+from enginehouse.domain.explanation import RuleEffects
+from enginehouse.domain.request import Body, Headers
+
+
+class InferenceRequest:
+    """A request, as extractors see it.
+
+    ``path`` is the endpoint, such as ``/v1/chat/completions``; ``raw`` is the body as received, ``body`` its decoded
+    fields.
+    """
+
+    __slots__ = ("_json", "body", "headers", "path", "raw")
+
+    def __init__(self, path: str, headers: Headers, raw: bytes, body: Body) -> None:
+        self.path = path
+        self.headers = headers
+        self.raw = raw
+        self.body = body
+        self._json: dict[str, Any] | None = None
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first value of the header ``name``, which must be in lower case; ``None`` if there is none."""
+        for key, value in self.headers:
+            if key == name:
+                return value
+        return None
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The whole body, for fields that ``Body`` does not have. Decoded on first use."""
+        if self._json is None:
+            self._json = msgspec.json.decode(self.raw)
+        return self._json
 
 
 @dataclass(init=False)

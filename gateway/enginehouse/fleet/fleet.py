@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 
 from enginehouse.config.schema import CheckSettings
-from enginehouse.domain.backend_load import Load, StaleAverages
 from enginehouse.domain.backend_status import BackendStatus
 from enginehouse.domain.capabilities import Capabilities
-from enginehouse.domain.close_names import did_you_mean
 from enginehouse.domain.errors import ConfigError, NotFound
-from enginehouse.domain.replica import Candidate, Health, ReplicaState
+from enginehouse.domain.names import did_you_mean
+from enginehouse.domain.replica import Candidate, Health, Load, ReplicaState, StaleAverages
 from enginehouse.fleet.live_backend import NEVER, BackendInfo, LiveBackend
 from enginehouse.fleet.snapshot import Snapshot
 from enginehouse.fleet.workers import BackendView, OutcomeReports, follow, view_of

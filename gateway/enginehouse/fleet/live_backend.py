@@ -9,10 +9,9 @@ from typing import Final
 import msgspec
 
 from enginehouse.config.schema import CheckSettings
-from enginehouse.domain.backend_load import Load
 from enginehouse.domain.backend_status import BackendStatus
 from enginehouse.domain.capabilities import UNKNOWN, Capabilities
-from enginehouse.domain.replica import ASSUMED_LOAD_S, Candidate, Health, ReplicaState, Role, replica_name
+from enginehouse.domain.replica import ASSUMED_LOAD_S, Candidate, Health, Load, ReplicaState, Role, replica_name
 from enginehouse.fleet.health import HealthTracker
 
 NEVER: Final = float("inf")

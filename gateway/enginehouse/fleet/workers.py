@@ -9,9 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from enginehouse.domain.backend_load import Load
 from enginehouse.domain.capabilities import Capabilities
-from enginehouse.domain.replica import Health, ReplicaState
+from enginehouse.domain.replica import Health, Load, ReplicaState
 from enginehouse.fleet.live_backend import LiveBackend, Suspicion
 
 _OLDEST_S: Final = 0.001

@@ -5,8 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from enginehouse.domain.inference_request import InferenceRequest
-from enginehouse.domain.requirements import Requirements
+from enginehouse.domain.requirements import InferenceRequest, Requirements
 
 
 class Extractor(ABC):

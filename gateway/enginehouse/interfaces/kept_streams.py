@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple, Protocol
 
 from enginehouse.domain.replica import Candidate
-from enginehouse.domain.stream_tokens import StreamTokens
+from enginehouse.domain.tokens import StreamTokens
 from enginehouse.interfaces.drivers import EngineClient, SupportsContinuation
 
 ContinuationWay = Literal["tokens", "text", "restart"]

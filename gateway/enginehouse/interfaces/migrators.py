@@ -6,8 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
-from enginehouse.domain.instance import ClusterView, InstanceAddress, RequestView
-from enginehouse.domain.migration import Migrated, Migration
+from enginehouse.domain.instance import ClusterView, InstanceAddress, Migrated, Migration, RequestView
 from enginehouse.interfaces.drivers import EngineClient
 
 

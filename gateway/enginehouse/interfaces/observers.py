@@ -5,11 +5,10 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Awaitable
 
-from enginehouse.domain.migration import Migrated, Migration
-from enginehouse.domain.replica import Health, ReplicaState
+from enginehouse.domain.instance import Migrated, Migration
+from enginehouse.domain.replica import Health, ReplicaState, Route
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import SwapDone
 from enginehouse.domain.usage import AuditEntry
 

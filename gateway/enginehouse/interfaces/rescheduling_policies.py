@@ -5,8 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
-from enginehouse.domain.instance import ClusterView, InstanceView
-from enginehouse.domain.migration import Plan
+from enginehouse.domain.instance import ClusterView, InstanceView, Plan
 
 
 class ReschedulingPolicy(ABC):

@@ -14,10 +14,9 @@ from enginehouse.domain.backend_status import BackendStatus
 from enginehouse.domain.instance import ClusterView, InstanceReport, RequestView
 from enginehouse.domain.metric_info import MetricInfo
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.domain.replica import Candidate
+from enginehouse.domain.replica import Candidate, Route
 from enginehouse.domain.request import Headers
 from enginehouse.domain.request_record import RequestRecord
-from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase
 from enginehouse.domain.usage import UsageRow
 from enginehouse.interfaces.cache_keepers import CacheKeeper, LaunchedBackend

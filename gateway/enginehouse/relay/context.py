@@ -8,9 +8,8 @@ from functools import partial
 from enginehouse.aio.clock import Clock
 from enginehouse.domain.errors import RequestError, Unauthorized
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.domain.replica import Candidate
+from enginehouse.domain.replica import Candidate, Route
 from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.route import Route
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.accounting import ClientAddresses, RequestMeter
 from enginehouse.interfaces.continuers import Continuer

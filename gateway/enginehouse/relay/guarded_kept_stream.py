@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
-from enginehouse.domain.stream_tokens import StreamTokens
+from enginehouse.domain.tokens import StreamTokens
 from enginehouse.interfaces.kept_streams import Gathering, KeptStream
 from enginehouse.telemetry.plugin_failures import log_plugin_failure, plugin_errors
 

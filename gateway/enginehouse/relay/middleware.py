@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from enginehouse.domain.errors import RequestError
-from enginehouse.domain.inference_request import InferenceRequest
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.request import Headers
+from enginehouse.domain.requirements import InferenceRequest
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.interceptors import Interceptor
 from enginehouse.interfaces.protocols import Translation

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 from enginehouse.config.routing import MirrorSettings
 from enginehouse.domain.errors import NotFound, ShuttingDown
-from enginehouse.domain.inference_request import InferenceRequest
 from enginehouse.domain.request import Headers
 from enginehouse.domain.request_record import RequestRecord
+from enginehouse.domain.requirements import InferenceRequest
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.relay.answers.gathering_writer import GatheringWriter
 from enginehouse.relay.context import RelayContext

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from enginehouse.domain.errors import CannotContinue, EngineRefused, RequestError, UpstreamError
-from enginehouse.domain.stream_tokens import StreamTokens
 from enginehouse.domain.ticket import Phase
-from enginehouse.domain.tokens import Tokens
+from enginehouse.domain.tokens import StreamTokens, Tokens
 from enginehouse.fleet.health import REFUSALS
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.continuers import Continuer

@@ -7,8 +7,8 @@ from threading import get_ident
 from typing import Final
 
 from enginehouse.domain.errors import RequestError
+from enginehouse.domain.replica import Reason, Route
 from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.route import Reason, Route
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.relay.attempts.attempt import Attempt, client_error, defect

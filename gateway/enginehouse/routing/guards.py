@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.explanation import PrefixFacts
-from enginehouse.domain.inference_request import InferenceRequest
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
-from enginehouse.domain.requirements import Requirements
+from enginehouse.domain.requirements import InferenceRequest, Requirements
 from enginehouse.domain.tokens import Tokens
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from enginehouse.config.aliases import Alias, Aliases
-from enginehouse.domain.replica import Candidate, Health, ReplicaState
-from enginehouse.domain.route import Reason
+from enginehouse.domain.replica import Candidate, Health, Reason, ReplicaState
 from enginehouse.routing.snapshot import RoutingSnapshot
 
 

@@ -10,9 +10,8 @@ import msgspec
 
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.explanation import ExplainedCandidate, Explanation, PrefixFacts, RouteDetails, Verdict
-from enginehouse.domain.replica import Candidate
+from enginehouse.domain.replica import Candidate, Route
 from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.route import Route
 from enginehouse.routing.filter_chain import Drop, FilterChain
 from enginehouse.routing.snapshot import RoutingSnapshot
 from enginehouse.routing.strategies import StrategyRunner

@@ -13,8 +13,8 @@ from enginehouse.domain.errors import (
     RequestError,
     ZoneUnavailable,
 )
+from enginehouse.domain.replica import Reason
 from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.route import Reason
 from enginehouse.routing.filter_chain import FilterChain
 from enginehouse.routing.models_to_try import ModelToTry
 from enginehouse.routing.snapshot import RoutingSnapshot

@@ -11,12 +11,10 @@ from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.config.aliases import Aliases
 from enginehouse.domain.errors import FallbackExhausted, NoHealthyBackend, RequestError
 from enginehouse.domain.explanation import Explanation, RouteDetails
-from enginehouse.domain.inference_request import InferenceRequest
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.domain.replica import Candidate
+from enginehouse.domain.replica import Candidate, Reason, Route
 from enginehouse.domain.request import Headers
-from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.route import Reason, Route
+from enginehouse.domain.requirements import InferenceRequest, Requirements
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
 from enginehouse.routing.filter_chain import FilterChain

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from enginehouse.config.routing import RuleSettings
+from enginehouse.domain.explanation import RuleEffects
+from enginehouse.domain.names import has_header, matches_any
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.rule_effects import RuleEffects
 from enginehouse.interfaces.filters import Filter
-from enginehouse.routing.matching import has_header, matches_any
 
 _ROUNDING: Final = 1e-9
 

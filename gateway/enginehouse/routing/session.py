@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from enginehouse.domain.client_names import kept_name
-from enginehouse.domain.inference_request import InferenceRequest
-from enginehouse.domain.requirements import Requirements
+from enginehouse.domain.names import kept_name
+from enginehouse.domain.requirements import InferenceRequest, Requirements
 from enginehouse.interfaces.extractors import Extractor
 
 

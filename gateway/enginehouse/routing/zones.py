@@ -9,11 +9,11 @@ from typing import Final
 
 from enginehouse.config.schema import ZoneSettings
 from enginehouse.domain.errors import NoHealthyBackend, RequestError, ZoneUnavailable
+from enginehouse.domain.names import has_header, matches_any
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
 from enginehouse.interfaces.filters import Filter
-from enginehouse.routing.matching import has_header, matches_any
 
 _MOST_REMEMBERED: Final = 4096
 

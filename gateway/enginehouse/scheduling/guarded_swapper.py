@@ -6,8 +6,8 @@ from collections.abc import Sequence, Set
 
 import msgspec
 
-from enginehouse.domain.close_names import did_you_mean
 from enginehouse.domain.errors import LoadFailed, NotFound
+from enginehouse.domain.names import did_you_mean
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper, SwapPlan
 from enginehouse.telemetry.plugin_failures import plugin_errors, wrong_result

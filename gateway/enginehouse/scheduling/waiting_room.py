@@ -8,8 +8,7 @@ from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from enginehouse.domain.errors import QueueFull, QueueTimeout, RequestError
-from enginehouse.domain.replica import Candidate, ReplicaState
-from enginehouse.domain.route import Route
+from enginehouse.domain.replica import Candidate, ReplicaState, Route
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.schedulers import SchedulingLimits, Waiting

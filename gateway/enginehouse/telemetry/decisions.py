@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Any
 
 from enginehouse.domain.errors import RequestError, shortened
-from enginehouse.domain.route import Route
+from enginehouse.domain.replica import Route
 
 MOST = 1000
 """The number of decisions that are stored."""

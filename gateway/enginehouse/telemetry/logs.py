@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import msgspec
 
 from enginehouse.config.telemetry import TelemetrySettings
-from enginehouse.domain.client_names import escaped
+from enginehouse.domain.names import escaped
 from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.log_ring import LogRing

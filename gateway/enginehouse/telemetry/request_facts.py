@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from enginehouse.domain.explanation import PrefixFacts, RouteDetails
+from enginehouse.domain.replica import Reason
 from enginehouse.domain.request_record import AttemptRecord, EngineTimings, RequestRecord, StreamGap
-from enginehouse.domain.route import Reason
 
 _STEPS: Final = frozenset({"granted", "sent", "first_byte"})
 

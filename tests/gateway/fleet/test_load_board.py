@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enginehouse.domain.backend_load import Load
+from enginehouse.domain.replica import Load
 from enginehouse.fleet.workers import BoardColumns, BoardReader, LoadBoard
 from tests.support.fake_clock import FakeClock
 

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from enginehouse.domain.replica import Route
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.route import Route
 from enginehouse.interfaces.observers import Observer
 from enginehouse.telemetry.access_line import text_line
 from tests.support.keys import bearer, key

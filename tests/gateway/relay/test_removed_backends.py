@@ -8,7 +8,7 @@ import pytest
 from enginehouse import Role
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.domain.errors import UpstreamError
-from enginehouse.domain.route import Route
+from enginehouse.domain.replica import Route
 from enginehouse.interfaces.observers import Observer
 from enginehouse.relay.engine_facts import EngineFacts
 from enginehouse.rescheduling import ReschedulingSettings

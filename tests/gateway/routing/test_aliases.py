@@ -8,7 +8,7 @@ import pytest
 
 from enginehouse import ReplicaState
 from enginehouse.config.aliases import Aliases, AliasSettings, AliasTarget
-from enginehouse.domain.route import Reason
+from enginehouse.domain.replica import Reason
 from enginehouse.errors import ModelNotFound
 from enginehouse_kit.testing import candidate, requirements
 from tests.support.routing import make_router, make_snapshot, take_route

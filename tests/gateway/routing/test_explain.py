@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from enginehouse import Candidate, Capabilities, Health, Requirements, Strategy
-from enginehouse.domain.backend_load import Load
+from enginehouse.domain.replica import Load
 from enginehouse.errors import RateLimited
 from enginehouse.routing.router import HandOverRules
 from enginehouse.routing_facts import Verdict

@@ -8,7 +8,7 @@ import pytest
 from msgspec import UNSET
 
 from enginehouse import Candidate
-from enginehouse.domain.route import Reason
+from enginehouse.domain.replica import Reason
 from enginehouse.routing_facts import Load
 from enginehouse_kit.testing import requirements
 from enginehouse_routing.parameters import RandomConfig

@@ -12,9 +12,9 @@ from enginehouse.config.rules import problems
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.config.warnings import warnings
 from enginehouse.domain.errors import RequestError
+from enginehouse.domain.replica import Route
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.route import Route
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.routing.router import Router

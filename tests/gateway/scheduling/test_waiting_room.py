@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from enginehouse import Candidate, ReplicaState, RequestError
 from enginehouse.domain.errors import NoHealthyBackend
-from enginehouse.domain.route import Reason, Route
+from enginehouse.domain.replica import Reason, Route
 from enginehouse.errors import QueueFull, QueueTimeout
 from enginehouse.interfaces.schedulers import SchedulingLimits
 from enginehouse.routing.strategies import must_wait

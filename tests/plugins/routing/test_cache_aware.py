@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from enginehouse import Candidate, Capabilities, ReplicaState, Requirements
-from enginehouse.domain.backend_load import Load
+from enginehouse.domain.replica import Load
 from enginehouse.requests import Tokens
 from enginehouse.routing_facts import Placement
 from enginehouse_kit.testing import candidate, request, requirements

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from enginehouse import Candidate
-from enginehouse.domain.backend_load import Load
+from enginehouse.domain.replica import Load
 from enginehouse_kit.testing import candidate
 from enginehouse_routing.engine_costs import EngineCosts
 from enginehouse_routing.known_engines import EngineState, KnownEngines

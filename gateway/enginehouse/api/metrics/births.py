@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from enginehouse.domain.errors import all_codes
-from enginehouse.domain.replica import Candidate
-from enginehouse.domain.route import Reason
+from enginehouse.domain.replica import Candidate, Reason
 from enginehouse.relay.context import RelayContext
 from enginehouse.telemetry import metric_list as metrics
 from enginehouse.telemetry.metric_list import MetricInfo

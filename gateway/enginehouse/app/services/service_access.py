@@ -24,10 +24,9 @@ from enginehouse.domain.backend_status import BackendStatus
 from enginehouse.domain.errors import NotFound, Overloaded, RequestError
 from enginehouse.domain.instance import ClusterView, InstanceReport, RequestView
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.domain.replica import Candidate, Health, ReplicaState
+from enginehouse.domain.replica import Candidate, Health, ReplicaState, Route
 from enginehouse.domain.request import Headers
 from enginehouse.domain.request_record import RequestRecord
-from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.domain.usage import UsageRow
 from enginehouse.engines.managed_engines import ManagedEngines

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from enginehouse.domain.replica import Route
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.route import Route
 from enginehouse.interfaces.exporters import TracedRequest
 from enginehouse.interfaces.observers import Observer
 from enginehouse.processes.workers.channel import Channel, Send

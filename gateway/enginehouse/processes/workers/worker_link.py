@@ -11,10 +11,9 @@ import msgspec
 
 from enginehouse.app.gateway import Gateway
 from enginehouse.domain.errors import RequestError
-from enginehouse.domain.replica import Candidate
+from enginehouse.domain.replica import Candidate, Route
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.requirements import heard
-from enginehouse.domain.route import Route
 from enginehouse.fleet.workers import Answers, Latencies, News
 from enginehouse.interfaces.exporters import TracedRequest
 from enginehouse.processes.workers.channel import Channel, Send

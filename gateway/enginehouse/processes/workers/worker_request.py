@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from enginehouse.domain.errors import RequestError
+from enginehouse.domain.replica import Route
 from enginehouse.domain.requirements import Requirements, heard
-from enginehouse.domain.route import Route
-from enginehouse.domain.stream_tokens import StreamTokens
 from enginehouse.domain.ticket import Phase, Ticket
+from enginehouse.domain.tokens import StreamTokens
 from enginehouse.processes.workers.channel import Channel
 from enginehouse.processes.workers.messages import ToWorker
 from enginehouse.processes.workers.sent_error import SentError

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from enginehouse.domain.errors import EngineRefused, RequestError, UpstreamError, UpstreamInvalid
-from enginehouse.domain.route import Route
+from enginehouse.domain.replica import Route
 from enginehouse.fleet.health import REFUSALS, blamed_request, error_in
 from enginehouse.relay.answers.engine_error import context_error
 from enginehouse.relay.answers.json_in_pieces import JsonInPieces

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from enginehouse.domain.errors import Overloaded, RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.domain.explanation import PrefixFacts
+from enginehouse.domain.replica import Route
 from enginehouse.domain.request_record import StreamGap
-from enginehouse.domain.route import Route
 from enginehouse.domain.tokens import Tokens
 from enginehouse.relay.answers.held_answer import HeldAnswer
 from enginehouse.relay.heads.headers import AnswerHead

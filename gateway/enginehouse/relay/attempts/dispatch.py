@@ -14,8 +14,7 @@ from enginehouse.domain.errors import (
     UpstreamError,
     UpstreamTimeout,
 )
-from enginehouse.domain.replica import Candidate
-from enginehouse.domain.route import Route
+from enginehouse.domain.replica import Candidate, Route
 from enginehouse.domain.ticket import Phase
 from enginehouse.relay.attempts.attempt import NEVER, Attempt, client_error
 from enginehouse.relay.attempts.waiting_place import WaitingPlace

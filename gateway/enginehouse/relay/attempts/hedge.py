@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from enginehouse.domain.errors import RequestError, UpstreamError, UpstreamTimeout
-from enginehouse.domain.replica import ReplicaState
-from enginehouse.domain.route import Reason, Route
+from enginehouse.domain.replica import Reason, ReplicaState, Route
 from enginehouse.interfaces.kept_streams import KeptStream
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from enginehouse.domain.route import Route
+from enginehouse.domain.replica import Route
 from enginehouse.domain.ticket import Ticket
 from enginehouse.relay.jobs.job import Job
 from enginehouse.scheduling.flow_control import Backlog

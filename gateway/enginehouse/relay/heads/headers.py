@@ -7,8 +7,8 @@ from functools import cache, lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
-from enginehouse.domain.client_names import kept_name
 from enginehouse.domain.errors import InvalidRequest, RateLimited, RequestError
+from enginehouse.domain.names import kept_name
 from enginehouse.domain.repeated_headers import RepeatedHeaders
 from enginehouse.domain.request import Headers
 from enginehouse.telemetry.trace_context import TRACE_HEADERS

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import ClassVar, Final
 
 from enginehouse.domain.errors import CannotContinue, RequestError, UpstreamError
+from enginehouse.domain.replica import Route
 from enginehouse.domain.request_record import StreamGap
 from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.route import Route
 from enginehouse.fleet.health import EngineVerdict, verdict
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.kept_streams import ContinuationWay, KeptStream, Rest, Translator

@@ -7,10 +7,9 @@ from typing import ClassVar, Final, NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode
 
 from enginehouse.domain.errors import Forbidden, NotLoaded
-from enginehouse.domain.replica import Candidate, ReplicaState
+from enginehouse.domain.replica import Candidate, ReplicaState, Route
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.route import Route
 from enginehouse.fleet.health import EngineVerdict, verdict
 from enginehouse.fleet.snapshot import Snapshot
 from enginehouse.interfaces.authenticators import AdmittedCaller

@@ -6,10 +6,9 @@ from typing import ClassVar
 
 import msgspec
 
-from enginehouse.domain.inference_request import InferenceRequest
+from enginehouse.domain.replica import Route
 from enginehouse.domain.request import Body, Headers
-from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.route import Route
+from enginehouse.domain.requirements import InferenceRequest, Requirements
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.jobs.inference_job import InferenceJob

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from enginehouse.domain.replica import Route
 from enginehouse.domain.request import Headers
-from enginehouse.domain.route import Route
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.relay.answers.gathering_writer import GatheringWriter
 from enginehouse.relay.context import RelayContext

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enginehouse.domain.route import Route
+from enginehouse.domain.replica import Route
 from enginehouse.relay.jobs.gathering_job import GatheringJob
 from enginehouse.relay.jobs.pairs import pair_route, prepare_pair
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import ClassVar, Final
 
-from enginehouse.domain.replica import Candidate, Health
+from enginehouse.domain.replica import Candidate, Health, Route
 from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.route import Route
 from enginehouse.fleet.health import REFUSALS, EngineVerdict, verdict
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.hand_over import add_field

@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from enginehouse.domain.errors import CapabilityMismatch, ModelNotFound, RequestError
-from enginehouse.domain.inference_request import InferenceRequest
-from enginehouse.domain.replica import Candidate
+from enginehouse.domain.replica import Candidate, Route
 from enginehouse.domain.request import Headers
-from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.route import Route
+from enginehouse.domain.requirements import InferenceRequest, Requirements
 from enginehouse.domain.ticket import Ticket
 from enginehouse.domain.tokens import Tokens
 from enginehouse.interfaces.accounting import ClientAddresses

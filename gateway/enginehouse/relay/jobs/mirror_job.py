@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from enginehouse.domain.replica import Route
 from enginehouse.domain.request import Headers
 from enginehouse.domain.request_record import RequestRecord
-from enginehouse.domain.route import Route
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.jobs.inference_job import InferenceJob
 

@@ -8,8 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from enginehouse.domain.errors import InvalidRequest, Overloaded, RequestError, UpstreamError
-from enginehouse.domain.replica import Candidate
-from enginehouse.domain.route import Route
+from enginehouse.domain.replica import Candidate, Route
 from enginehouse.interfaces.drivers import EngineResponse
 from enginehouse.interfaces.hand_over import handed_over, one_token, prompt_request, take_over
 from enginehouse.relay.events.stream_check import StreamCheck

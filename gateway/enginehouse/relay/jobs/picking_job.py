@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from enginehouse.domain.errors import ModelNotFound, NoHealthyBackend
-from enginehouse.domain.replica import Candidate
-from enginehouse.domain.route import Route
+from enginehouse.domain.replica import Candidate, Route
 from enginehouse.fleet.snapshot import Snapshot
 from enginehouse.relay.jobs.inference_job import InferenceJob
 from enginehouse.routing.snapshot import RoutingSnapshot

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from enginehouse.domain.errors import ReplicaLost, RequestError, UpstreamInvalid, UpstreamTimeout
-from enginehouse.domain.route import Route
+from enginehouse.domain.replica import Route
 
 _MOST_TIMES_SENT_BACK: Final = 10
 """A scheduler that ends replicas as fast as it starts them would otherwise keep a request for ever."""

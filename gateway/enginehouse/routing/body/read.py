@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
-from enginehouse.domain.client_names import kept_name
 from enginehouse.domain.errors import EncodedBody, InvalidRequest, shortened
-from enginehouse.domain.inference_request import InferenceRequest
+from enginehouse.domain.names import kept_name
 from enginehouse.domain.request import Body, Headers, NamedModel
+from enginehouse.domain.requirements import InferenceRequest
 
 _log = logging.getLogger(__name__)
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enginehouse.domain.replica import Candidate
+from enginehouse.domain.replica import Candidate, Reason, Route
 from enginehouse.domain.request_record import AttemptRecord
-from enginehouse.domain.route import Reason, Route
 from enginehouse.processes.workers.channel import Channel
 from enginehouse.processes.workers.worker_request import WorkerRequest
 from enginehouse.relay.live.live_state import LiveState

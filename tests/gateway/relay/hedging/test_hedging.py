@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse.domain.route import Route
+from enginehouse.domain.replica import Route
 from enginehouse.interfaces.observers import Observer
 from enginehouse.relay.retrying.retry_budget import AT_LEAST
 from tests.support.model_engine import Break, ModelEngine, StartModelEngine

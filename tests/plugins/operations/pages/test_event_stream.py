@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from enginehouse import Health, Observer, ReplicaState
-from enginehouse.domain.route import Reason, Route
+from enginehouse.domain.replica import Reason, Route
 from enginehouse.errors import LoadFailed
 from enginehouse.telemetry.observers import Observers, notify
 from enginehouse.tickets import Phase, SwapDone, SwapId
