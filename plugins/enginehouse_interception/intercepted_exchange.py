@@ -53,10 +53,11 @@ class InterceptedExchange(OpenExchange):
     def begin(self, body: bytes, caller: AdmittedCaller | None = None) -> None:
         if self._ended:
             return
-        path, headers, protocol, *_ = self._opening
+        path, headers, dialect, *_ = self._opening
         request_id, sharing = self._inner.request_id, self._sharing
         self._caller = caller
         name = caller.name if caller is not None else None
+        protocol = dialect.name if dialect is not None else "openai"
         shown = _headers(headers, request_id)
         self._request = InterceptedRequest(path, protocol, model_named(body) or "", shown, body, name)
         if sharing is not None:
@@ -90,6 +91,10 @@ class InterceptedExchange(OpenExchange):
         if sharing is not None:
             sharing.withdraw()
         return True
+
+    @property
+    def backend(self) -> str:
+        return self._inner.backend
 
     def pause(self) -> None:
         self._filtering.paused = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 from enginehouse import Middleware
 from enginehouse.middleware import MiddlewareFacts, OpenExchange, Opening, OpenRequest, ResponseWriter
@@ -20,13 +21,14 @@ class Interception(Middleware):
         self.interceptors = Interceptors(gateway)
 
     def open(
-        self, opening: Opening, writer: ResponseWriter, inner: Callable[[ResponseWriter, Opening], OpenRequest]
+        self, opening: Opening, writer: ResponseWriter, inner: Callable[[ResponseWriter, Opening], OpenExchange]
     ) -> OpenExchange:
         interceptors, memory, sharing = self.interceptors, self._gateway.memory, None
         if interceptors.may_join:
             writer = sharing = SharingWriter(writer, memory)
         filtering = FilteringWriter(writer, memory, opening.path, interceptors.listening, self._gateway.now)
-        request = inner(filtering, opening._replace(decoded=None))  # an interceptor may change the body
+        # an interceptor may change the body
+        request = cast("OpenRequest", inner(filtering, opening._replace(decoded=None)))
         filtering.exchange = request
         return InterceptedExchange(interceptors, request, opening, filtering, sharing)
 

@@ -9,7 +9,8 @@
     plan                a configuration as it is used, checked, with its drivers
     build               makes parts of it from the configuration
     build_fleet         makes the fleet
-    build_relay         makes the rules of the relay, and its interceptors
+    build_relay         makes the rules of the relay
+    build_middleware    finds what stands between clients and their requests
     build_router        makes the router
     role_warnings       warns of roles of engines that no request could use
     exports             finds the exporter among the observers, and makes the tracer

@@ -10,7 +10,8 @@ from pathlib import Path
 from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.app.build import build_admission, renew_upstreams, time_limits
 from enginehouse.app.build_fleet import build_fleet
-from enginehouse.app.build_relay import build_middleware, configure_relay
+from enginehouse.app.build_middleware import find_middleware, use_middleware
+from enginehouse.app.build_relay import configure_relay
 from enginehouse.app.build_router import build_router, needs_new_router
 from enginehouse.app.callers import Callers, Deliver, SharedAccounts
 from enginehouse.app.continuers import check_continuation, find_continuer
@@ -64,7 +65,9 @@ class RequestPath:
         observers = list(create_installed(config, registry, "observer"))
         self.observers = Observers([observer for _, observer in observers], [plugin for plugin, _ in observers])
         self.exporter = find_exporter(config.telemetry, observers)
-        protocols = create_installed(config, registry, "protocol", protocols_of_plugins(config, registry))
+        middleware = find_middleware(config, registry)
+        types = protocols_of_plugins(config, registry) if "protocols" in middleware else ()
+        protocols = create_installed(config, registry, "protocol", types)
         self.protocols: Mapping[str, Protocol] = {plugin.type: each for plugin, each in protocols}
         self.drivers = drivers
         self.fleet = build_fleet(config, self.observers if observed else None, outside.clock.epoch, self.drivers)
@@ -77,7 +80,7 @@ class RequestPath:
             RecordDelivery(self.observers.callbacks("finished"), outside.clock.now),
             ProgressReports(config.models, config.scheduling, queues, outside.clock, context.waiting_room),
         )
-        context.middleware = build_middleware(config, registry, context)
+        use_middleware(middleware, config, registry, context)
         self.relay.mirror(config.routing.mirrors)
         self.observers.add(context.waiting_room)  # it looks for slots at what they hear
         self.access_log = AccessLog(json=config.telemetry.log_format == "json")

@@ -126,7 +126,7 @@ KINDS = (
         "middleware",
         "register_middleware",
         Middleware,
-        "what asks interceptors and guards, and passes answers through their filters. A gateway has one at most.",
+        "what stands between clients and their requests. A gateway has one for protocols, and one for interceptors.",
         stays=True,
     ),
     Kind(

@@ -2,7 +2,7 @@
 
 The parts, from the top down::
 
-    relay, mirrors, protocols
+    relay, mirrors
     relayed_request, pick, web_sockets   the kinds of a request: its answer passes, passes elsewhere, or never ends
     request       what is asked, the attempts at engines, and the one end
     moves         moves live streams to other engines on purpose

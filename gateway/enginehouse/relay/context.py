@@ -57,7 +57,7 @@ class RelayContext:
     - ``continuer``: keeps streams, so that another engine can go on with them; ``None`` if no plugin does.
     - ``shares``: gives requests their turns, if the scheduler wants that.
     - ``waiting_room``: the requests that wait for a model.
-    - ``middleware``: asks interceptors, if there are any, guards among them.
+    - ``translation``: asks protocols. ``interception``: asks interceptors, if there are any, guards among them.
     - ``addresses``: the limits of client addresses, if there are any.
     - ``usage``: sums up what callers use, if that is kept. ``asks_usage``: engines are asked for that of streams.
     - ``counted_by``: the plugin that counts requests, for its failures.
@@ -118,7 +118,8 @@ class RelayContext:
         self.asks_usage = False
         self.counted_by = PluginId("authenticator", "")
         self.addresses: ClientAddresses | None = None
-        self.middleware: Middleware | None = None
+        self.translation: Middleware | None = None
+        self.interception: Middleware | None = None
         self._on_routed = observers.callbacks("routed")
         self._on_moved = observers.callbacks("moved")
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import ClassVar, Literal, NamedTuple, Protocol
 
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import InferenceRequest
 from enginehouse.interfaces.authenticators import AdmittedCaller
+from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.interceptors import Interceptor
+from enginehouse.interfaces.protocols import Protocol as ClientProtocol
 from enginehouse.interfaces.protocols import Translation
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
@@ -35,29 +37,38 @@ class ChosenInterceptor(NamedTuple):
 class MiddlewareFacts(NamedTuple):
     """What middleware knows of its gateway.
 
-    - ``interceptors``: at least one, in their order.
+    - ``interceptors``: in their order.
     - ``memory``: counts what is held of engines' answers.
     - ``now``: the gateway's clock in seconds.
     - ``intercepted``: counts what became of a request, by the interceptor's type: it was ``answered``, ``changed`` or
       ``joined``.
+    - ``native``: the backends that may serve a model, if every replica of it speaks the protocol of a path itself, and
+      no interceptor wants to read the request; else none.
+    - ``knows``: whether requests may name a model. ``engine``: as in ``ProtocolRequest``.
     """
 
     interceptors: Sequence[ChosenInterceptor]
     memory: EngineMemory
     now: Callable[[], float]
     intercepted: Callable[[str, str], None]
+    native: Callable[[str, str], Sequence[str]]
+    knows: Callable[[str], bool]
+    engine: Callable[[str], EngineClient]
 
 
 class Opening(NamedTuple):
-    """A request that begins to arrive. ``protocol``: the client's; ``translation``: from it.
+    """A request that begins to arrive.
 
-    ``decoded``: the request, if its body has been read already, and will not be changed.
+    - ``protocol``: the client's; ``None`` for OpenAI's. ``translation``: from it, once it is translated.
+    - ``backend``: the only one that may serve it; empty for any.
+    - ``decoded``: the request, if its body has been read already, and will not be changed.
     """
 
     path: str
     headers: Headers
-    protocol: str = "openai"
+    protocol: ClientProtocol | None = None
     translation: Translation | None = None
+    backend: str = ""
     decoded: InferenceRequest | None = None
 
 
@@ -95,10 +106,13 @@ class OpenRequest(OpenExchange, Protocol):
 
 
 class Middleware(ABC):
-    """Asks interceptors about requests, and passes answers through their filters. A gateway has one at most.
+    """Stands between clients and their requests, and carries out what plugins of another kind decide.
 
-    It is asked only if the configuration names interceptors or guards.
+    By ``serves``, these are ``interceptors``, guards among them, if the configuration names any; or ``protocols``, for
+    requests at their paths. A gateway has one for each at most; the protocol comes first.
     """
+
+    serves: ClassVar[Literal["interceptors", "protocols"]] = "interceptors"
 
     @abstractmethod
     def use(self, gateway: MiddlewareFacts) -> None:
@@ -106,11 +120,12 @@ class Middleware(ABC):
 
     @abstractmethod
     def open(
-        self, opening: Opening, writer: ResponseWriter, inner: Callable[[ResponseWriter, Opening], OpenRequest]
+        self, opening: Opening, writer: ResponseWriter, inner: Callable[[ResponseWriter, Opening], OpenExchange]
     ) -> OpenExchange:
-        """Return the exchange of a request. ``inner``, called once, opens the request; it writes where it is told to.
+        """Return the exchange of a request, which gets what comes from the client.
 
-        What comes from the client comes to the returned exchange.
+        ``inner``, called once, opens the request, whose answer comes to the writer that it gets. What it returns is an
+        ``OpenRequest`` for middleware of interceptors.
         """
 
     def check_time(self, now: float) -> None:

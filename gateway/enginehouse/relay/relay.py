@@ -30,8 +30,6 @@ from enginehouse.relay.middleware import Opening
 from enginehouse.relay.mirrors import Mirrors
 from enginehouse.relay.moves.drains import Drains
 from enginehouse.relay.pick import Pick, PickClient
-from enginehouse.relay.protocols.translated_exchange import TranslatedExchange
-from enginehouse.relay.protocols.turns import TranslationTurns
 from enginehouse.relay.relayed_request import RelayedRequest
 from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
 from enginehouse.relay.upstream.upload import Upload
@@ -54,7 +52,6 @@ class Relay:
         self.live = live = self.requests.live
         self.drains = Drains(context, live)
         self.mirrors = Mirrors(context, self._open_mirror)
-        self._turns = TranslationTurns()
         self._closed = False
         self._named = 0
         self._id_prefix = b"req-%s-" % os.urandom(6).hex().encode()
@@ -73,15 +70,18 @@ class Relay:
 
         ``decoded``: the request, if its body has been read already.
         """
-        protocol = self.context.protocols.get(path)
+        context = self.context
+        protocol = context.protocols.get(path)
         if protocol is not None and decoded is None:
             return self.open_translated(writer, path, headers, protocol)
         opening = Opening(path, headers, decoded=decoded)
-        return self._open_request(writer, opening) if self.context.middleware is None else self._open(writer, opening)
+        return self._open_request(writer, opening) if context.interception is None else self._open(writer, opening)
 
     def open_translated(self, writer: ResponseWriter, path: str, headers: Headers, protocol: Protocol) -> OpenExchange:
         """A new exchange in the client's ``protocol``, to be treated as one from ``open``."""
-        return TranslatedExchange(self.context, writer, path, headers, protocol, self._open, self._turns)
+        translation = self.context.translation
+        assert translation is not None
+        return translation.open(Opening(path, headers, protocol), writer, self._open)
 
     def open_form(self, writer: ResponseWriter, path: str, headers: Headers) -> OpenExchange:
         """A new exchange for a form, to be treated as one from ``open``."""
@@ -172,13 +172,13 @@ class Relay:
     # --- inside
 
     def _open(self, writer: ResponseWriter, opening: Opening) -> OpenExchange:
-        middleware = self.context.middleware
-        if middleware is None:
+        interception = self.context.interception
+        if interception is None:
             return self._open_request(writer, opening)
-        return middleware.open(opening, writer, self._open_request)
+        return interception.open(opening, writer, self._open_request)
 
     def _open_request(self, writer: ResponseWriter, opening: Opening) -> RelayedRequest:
-        path, headers, _, translation, decoded = opening
+        path, headers, _, translation, backend, decoded = opening
         request_id, context = self.request_id(headers), self.context
         gathering = GatheringWriter(writer) if context.gather else None
         job: InferenceJob
@@ -188,7 +188,7 @@ class Relay:
             job = GatheringJob(context, path, headers, request_id, gathering)
         else:
             job = InferenceJob(context, path, headers, request_id)
-        job.decoded = decoded
+        job.decoded, job.backend = decoded, backend
         if translation is not None:
             job.translation, job.keep_alive = translation, translation.keep_alive
         if path in context.protocols:

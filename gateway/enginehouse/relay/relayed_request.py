@@ -66,6 +66,12 @@ class RelayedRequest(Request):
     # --- as others see it
 
     @property
+    def backend(self) -> str:
+        """The backend that serves it now; empty if there is none."""
+        attempt = self._dispatch.attempt
+        return attempt.route.chosen.backend if attempt is not None else ""
+
+    @property
     def _live_phase(self) -> Phase:
         if self.moving is not None or (self._rest is not None and not self._reply.begun):
             return Phase.MIGRATING

@@ -83,6 +83,11 @@ class OpenExchange(Protocol):
     def withdraw(self) -> bool:
         """End the request unanswered and unreported if no engine has got it; whether that is so."""
 
+    @property
+    def backend(self) -> str:
+        """The backend that serves it now; empty if there is none."""
+        return ""
+
     def save(self, writer: ResponseWriter) -> tuple[bytes, bytes] | None:
         """End a stream unreported that another process can continue; ``None`` if it cannot.
 

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from enginehouse import Interceptor, Middleware, RequestError
+from enginehouse import Interceptor, Middleware, Protocol, RequestError
 from enginehouse.callers import AdmittedCaller
+from enginehouse.drivers import EngineClient
+from enginehouse.errors import NotFound
 from enginehouse.interceptors import Refuse
 from enginehouse.middleware import (
     ChosenInterceptor,
@@ -18,9 +20,11 @@ from enginehouse.middleware import (
     OpenRequest,
     ResponseWriter,
 )
+from enginehouse.protocols import Envelope, Forwarded, ProtocolRequest
 from enginehouse.runtime import PluginId
 from enginehouse_kit.expect import expect
 
+_PATH = "/v1/completions"
 _BODY = b'{"model":"m","prompt":"Hi"}'
 _ANSWER = b'{"choices":[{"index":0,"text":"Hello","finish_reason":"stop"}]}'
 _STEPS = 50
@@ -57,6 +61,10 @@ class _Request(OpenRequest):
         self.bodies: list[bytes] = []
         self.error: Exception | None = None
         self.left = False
+
+    @property
+    def backend(self) -> str:
+        return ""
 
     @property
     def request_id(self) -> bytes:
@@ -113,44 +121,104 @@ class _Asked(Interceptor):
         return self.said
 
 
+class _Forwards(Protocol):
+    """OpenAI's protocol at another path."""
+
+    name = "own"
+    paths = ("/own/completions",)
+
+    def translate(self, request: ProtocolRequest) -> Forwarded:
+        return Forwarded(_PATH, request.body)
+
+    def error(self, status: int, envelope: Envelope) -> bytes:
+        return b"{}"
+
+
 def check_middleware(factory: Callable[[], Middleware]) -> None:
-    """Check that middleware asks interceptors, and brings requests and answers through. Raises ``AssertionError``."""
-    asyncio.run(_check(factory))
+    """Check that middleware brings requests and answers through, and asks what it serves.
+
+    Raises ``AssertionError``.
+    """
+    serves = factory().serves
+    expect(serves in ("interceptors", "protocols"), f"serves must be 'interceptors' or 'protocols', got {serves!r}")
+    asyncio.run(_check_interceptors(factory) if serves == "interceptors" else _check_protocols(factory))
 
 
-async def _check(factory: Callable[[], Middleware]) -> None:
+async def _check_interceptors(factory: Callable[[], Middleware]) -> None:
     lets_pass, refuses = _Asked(None), _Asked(Refuse(403, "no", "No"))
-    exchange, request, client, writer = _opened(factory(), lets_pass)
-    exchange.begin(_BODY)
-    await _until(lambda: bool(request.bodies))
-    expect(request.bodies == [_BODY], f"a request must begin once, with its body, got {request.bodies}")
+    await _check_passing(factory(), Opening(_PATH, []), lets_pass)
     expect(lets_pass.asked == 1, "each interceptor must be asked once")
+    exchange, opened = _open(factory(), Opening(_PATH, []), _Client(), refuses)
+    exchange.begin(_BODY)
+    await _until(lambda: any(each.has_ended or each.bodies for each in opened.requests))
+    [request] = opened.requests
+    expect(not request.bodies, "a request that an interceptor refuses must not begin")
+    expect(request.error is not None, "a request that an interceptor refuses must end")
+
+
+async def _check_protocols(factory: Callable[[], Middleware]) -> None:
+    opened = await _check_passing(factory(), Opening("/own/completions", [], _Forwards()))
+    [opening] = opened.openings
+    expect(opening.path == _PATH, f"the protocol's path must be asked for, got {opening.path!r}")
+
+
+async def _check_passing(it: Middleware, opening: Opening, *asked: Interceptor) -> _Opened:
+    """Check a request that passes."""
+    client = _Client()
+    exchange, opened = _open(it, opening, client, *asked)
+    exchange.begin(_BODY)
+    await _until(lambda: any(each.bodies for each in opened.requests))
+    expect(len(opened.requests) == 1, f"a request must be opened once, not {len(opened.requests)} times")
+    [request], [writer] = opened.requests, opened.writers
+    expect(request.bodies == [_BODY], f"a request must begin once, with its body, got {request.bodies}")
     writer.answer(200, b"content-type: application/json\r\n", _ANSWER)
     got = client.status, client.body
     expect(got == (200, _ANSWER), f"the client must get the answer, got {got}")
     exchange.client_disconnected()
     expect(request.left, "a request must know that its client left")
-    exchange, request, _, _ = _opened(factory(), refuses)
-    exchange.begin(_BODY)
-    await _until(lambda: request.has_ended or bool(request.bodies))
-    expect(not request.bodies, "a request that an interceptor refuses must not begin")
-    expect(request.error is not None, "a request that an interceptor refuses must end")
+    return opened
 
 
-def _opened(it: Middleware, interceptor: Interceptor) -> tuple[OpenExchange, _Request, _Client, ResponseWriter]:
-    chosen = ChosenInterceptor(interceptor, PluginId("interceptor", "own"), 5.0, passes=False, outer=False)
-    it.use(MiddlewareFacts([chosen], EngineMemory(), lambda: 0.0, lambda type, outcome: None))
-    request, client, writers = _Request(), _Client(), list[ResponseWriter]()
+class _Opened:
+    """The requests that middleware has opened."""
 
-    def inner(writer: ResponseWriter, opening: Opening) -> OpenRequest:
-        writers.append(writer)
-        return request
+    def __init__(self) -> None:
+        self.requests: list[_Request] = []
+        self.openings: list[Opening] = []
+        self.writers: list[ResponseWriter] = []
 
-    exchange: Any = it.open(Opening("/v1/completions", []), client, inner)
-    expect(len(writers) == 1, f"open must open the request once, it did {len(writers)} times")
+    def open(self, writer: ResponseWriter, opening: Opening) -> OpenRequest:
+        self.requests.append(_Request())
+        self.openings.append(opening)
+        self.writers.append(writer)
+        return self.requests[-1]
+
+
+def _open(
+    it: Middleware, opening: Opening, client: ResponseWriter, *asked: Interceptor
+) -> tuple[OpenExchange, _Opened]:
+    plugin = PluginId("interceptor", "own")
+    chosen = [ChosenInterceptor(each, plugin, 5.0, passes=False, outer=False) for each in asked]
+    it.use(
+        MiddlewareFacts(
+            chosen,
+            EngineMemory(),
+            now=lambda: 0.0,
+            intercepted=lambda type, outcome: None,
+            native=lambda path, model: (),
+            knows=lambda model: True,
+            engine=_no_engine,
+        )
+    )
+    opened = _Opened()
+    exchange: Any = it.open(opening, client, opened.open)
     missing = [name for name in ("begin", "cancel", "client_disconnected", "withdraw") if not hasattr(exchange, name)]
     expect(not missing, f"open must return an OpenExchange, {exchange!r} has no {missing}")
-    return exchange, request, client, writers[0]
+    return exchange, opened
+
+
+def _no_engine(backend: str) -> EngineClient:
+    raise NotFound(f"There is no backend '{backend}'")
 
 
 async def _until(holds: Callable[[], bool]) -> None:

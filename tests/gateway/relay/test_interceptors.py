@@ -104,7 +104,7 @@ class Recorder(AnswerFilter):
 
 
 def interceptors_of(gateway: ServedGateway) -> Interceptors:
-    middleware = gateway.relay.context.middleware
+    middleware = gateway.relay.context.interception
     assert isinstance(middleware, Interception)
     return middleware.interceptors
 

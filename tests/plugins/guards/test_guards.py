@@ -315,7 +315,7 @@ async def test_tokens_do_not_spell_what_a_guard_hides(house: OpenGateway, engine
 
 async def test_without_guards_an_exchange_is_what_it_was(house: OpenGateway, engine: StartEngine) -> None:
     gateway = await house(await engine())
-    assert gateway.relay.context.middleware is None
+    assert gateway.relay.context.interception is None
     assert (await ask(gateway, "refuse-me")).status == 200
 
 

@@ -67,8 +67,9 @@ class LiveRequests:
         if live:  # first: whatever happens below, the next sweep comes
             self._next_sweep = asyncio.get_running_loop().call_later(_EVERY_S, self._sweep)
         each_alone(live, lambda request: request.check_time(now))
-        if context.middleware is not None:
-            context.middleware.check_time(now)
+        for each in (context.translation, context.interception):
+            if each is not None:
+                each.check_time(now)
         context.waiting_room.tick()
         self._progress_reports.send_due(self.live, now)
 

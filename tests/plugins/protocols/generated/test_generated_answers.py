@@ -20,12 +20,12 @@ from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.events.stream_form import stream_form
-from enginehouse.relay.protocols.translating_writer import TranslatingWriter
-from enginehouse.relay.protocols.turns import TranslationTurns
 from enginehouse.relay.response_writer import ResponseWriter
 from enginehouse_protocols.messages.protocol import Messages
 from enginehouse_protocols.ollama.protocol import Ollama
 from enginehouse_protocols.responses.protocol import Responses
+from enginehouse_translation.translating_writer import TranslatingWriter
+from enginehouse_translation.turns import TranslationTurns
 from tests.plugins.protocols.generated.engine_answers import AnswerMaker, Event, Meaning
 from tests.plugins.protocols.generated.readers import (
     Understood,

@@ -9,18 +9,24 @@ from typing import Any, Final
 
 import msgspec
 
-from enginehouse.domain.errors import PluginFailed, RequestError, UpstreamError, status_of
-from enginehouse.fleet.health import blamed_request
-from enginehouse.interfaces.protocols import Envelope, Protocol, Translation
-from enginehouse.relay.answers.held_answer import HeldAnswer
-from enginehouse.relay.answers.passing_writer import PassingWriter
-from enginehouse.relay.engine_memory import EngineMemory
-from enginehouse.relay.events.sse import end_behind, read_events
-from enginehouse.relay.events.stream_check import message_of
-from enginehouse.relay.events.stream_form import PING
-from enginehouse.relay.heads.headers import lines_without
-from enginehouse.relay.protocols.turns import TranslationTurns
-from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
+from enginehouse import Protocol, RequestError
+from enginehouse.continuers import read_events
+from enginehouse.errors import PluginFailed, UpstreamError
+from enginehouse.middleware import (
+    PING,
+    EngineMemory,
+    HeldAnswer,
+    OpenExchange,
+    PassingWriter,
+    ResponseWriter,
+    blamed_request,
+    end_behind,
+    lines_without,
+    message_of,
+    status_of,
+)
+from enginehouse.protocols import Envelope, Translation
+from enginehouse_translation.turns import TranslationTurns
 
 _log = logging.getLogger(__name__)
 

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import TypeVar
 
-from enginehouse.domain.errors import InvalidRequest, RequestError
-from enginehouse.domain.request import Headers
-from enginehouse.interfaces.authenticators import AdmittedCaller
-from enginehouse.interfaces.protocols import Forwarded, Native, Protocol, ProtocolRequest, Translation
-from enginehouse.relay.context import RelayContext
-from enginehouse.relay.middleware import Opening
-from enginehouse.relay.protocols.translating_writer import TranslatingWriter, known
-from enginehouse.relay.protocols.turns import TranslationTurns
-from enginehouse.relay.protocols.watching_writer import WatchingWriter
-from enginehouse.relay.request import Request
-from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
-from enginehouse.relay.upstream.client import client_of
-from enginehouse.routing.body.read import model_named, plain_json
+from enginehouse import InvalidRequest, RequestError
+from enginehouse.callers import AdmittedCaller
+from enginehouse.middleware import MiddlewareFacts, OpenExchange, Opening, ResponseWriter, model_named, plain_json
+from enginehouse.protocols import Forwarded, Native, ProtocolRequest, Translation
+from enginehouse_translation.translating_writer import TranslatingWriter, known
+from enginehouse_translation.turns import TranslationTurns
+from enginehouse_translation.watching_writer import WatchingWriter
 
-Open = Callable[[ResponseWriter, Opening], OpenExchange]
 Asked = Translation | Forwarded | Native
 T = TypeVar("T")
 
@@ -34,22 +26,20 @@ class TranslatedExchange(OpenExchange):
 
     def __init__(
         self,
-        context: RelayContext,
+        gateway: MiddlewareFacts,
+        opening: Opening,
         writer: ResponseWriter,
-        path: str,
-        headers: Headers,
-        protocol: Protocol,
-        open: Open,
+        inner: Callable[[ResponseWriter, Opening], OpenExchange],
         turns: TranslationTurns,
     ) -> None:
-        self._context = context
+        assert opening.protocol is not None
+        self._gateway = gateway
+        self._opening = opening
+        self._protocol = opening.protocol
         self._writer = writer
-        self._path = path
-        self._headers = headers
-        self._protocol = protocol
-        self._open = open
+        self._open = inner
         self._exchange: OpenExchange | None = None
-        self._translating = TranslatingWriter(writer, protocol, context.engine_memory, turns)
+        self._translating = TranslatingWriter(writer, opening.protocol, gateway.memory, turns)
         self._waiting: asyncio.Task[None] | None = None
 
     def begin(self, body: bytes, caller: AdmittedCaller | None = None) -> None:
@@ -72,7 +62,7 @@ class TranslatedExchange(OpenExchange):
         try:
             return self._read(protocol.translate, body, caller, ())
         except InvalidRequest:
-            if (whole := plain_json(self._headers, body)) is None:
+            if (whole := plain_json(self._opening.headers, body)) is None:
                 raise
         return self._request(whole, caller)
 
@@ -93,28 +83,25 @@ class TranslatedExchange(OpenExchange):
         if not isinstance(request, Forwarded):
             self._translating.translation = translation = request
             writer = self._translating
-        self._exchange = exchange = self._open(
-            writer, Opening(request.path, self._headers, self._protocol.name, translation)
-        )
+        opening = self._opening._replace(path=request.path, translation=translation)
+        self._exchange = exchange = self._open(writer, opening)
         if writer is self._translating:
             self._translating.exchange = exchange
         exchange.begin(request.body, caller)
 
     def _begin_native(self, request: Native, body: bytes, caller: AdmittedCaller | None) -> None:
-        writer, name = self._writer, self._protocol.name
-        watching = None if request.watch is None else WatchingWriter(writer, request.watch, self._protocol)
-        self._exchange = exchange = self._open(watching or writer, Opening(self._path, self._headers, name))
-        if isinstance(exchange, Request):
-            exchange.job.backend = request.backend
-            if watching is not None:
-                watching.request = exchange
+        watching = None if request.watch is None else WatchingWriter(self._writer, request.watch, self._protocol)
+        opening = self._opening._replace(backend=request.backend)
+        self._exchange = exchange = self._open(watching or self._writer, opening)
+        if watching is not None:
+            watching.exchange = exchange
         exchange.begin(body, caller)
 
     def _open_refused(self) -> OpenExchange:
         """The exchange of a request that no engine gets: the log has it nevertheless."""
         self._stop_waiting()
         if self._exchange is None:
-            self._exchange = self._open(self._translating, Opening(self._path, self._headers, self._protocol.name))
+            self._exchange = self._open(self._translating, self._opening)
         return self._exchange
 
     def _stop_waiting(self) -> bool:
@@ -151,21 +138,15 @@ class TranslatedExchange(OpenExchange):
 
     def _native_backends(self, body: bytes) -> Sequence[str]:
         """The backends that get the request as it is; none if it must be translated."""
-        if self._context.middleware is not None:  # they read OpenAI's requests and answers
-            return ()
-        context, model = self._context, model_named(body)
-        if model is None:
-            return ()  # the protocol refuses it in its own words
-        return context.endpoints.native(self._path, model, context.fleet.snapshot)
+        model = model_named(body)  # the protocol refuses a body that nobody can read in its own words
+        return () if model is None else self._gateway.native(self._opening.path, model)
 
     def _read(
         self, read: Callable[[ProtocolRequest], T], body: bytes, caller: AdmittedCaller | None, backends: Sequence[str]
     ) -> T:
         """What the protocol makes of the request. Raises ``RequestError``."""
-        context = self._context
-        snapshot, name = context.fleet.snapshot, "" if caller is None else caller.name
+        gateway, path, name = self._gateway, self._opening.path, "" if caller is None else caller.name
         try:
-            knows, engine = context.endpoints.knows, partial(client_of, context.upstreams)
-            return read(ProtocolRequest(self._path, body, lambda name: knows(name, snapshot), name, backends, engine))
+            return read(ProtocolRequest(path, body, gateway.knows, name, backends, gateway.engine))
         except Exception as error:
             raise known(error, self._protocol) from None

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from enginehouse.aio.write_batch import BatchedTransport
-from enginehouse.interfaces.protocols import Protocol
-from enginehouse.relay.answers.passing_writer import PassingWriter
-from enginehouse.relay.protocols.translating_writer import known
-from enginehouse.relay.request import Request
-from enginehouse.relay.response_writer import ResponseWriter
+from enginehouse import Protocol
+from enginehouse.middleware import BatchedTransport, OpenExchange, PassingWriter, ResponseWriter
+from enginehouse_translation.translating_writer import known
 
 _MOST: Final = 1 << 20
 """Bytes of the beginning of an answer."""
@@ -19,10 +16,10 @@ _MOST: Final = 1 << 20
 class WatchingWriter(PassingWriter):
     """Passes an answer on, and shows its beginning to ``watch``, as of ``Native``, before the client has it.
 
-    ``request``: whose answer it is.
+    ``exchange``: whose answer it is.
     """
 
-    __slots__ = ("_held", "_protocol", "_size", "_streams", "_watch", "request")
+    __slots__ = ("_held", "_protocol", "_size", "_streams", "_watch", "exchange")
 
     def __init__(self, writer: ResponseWriter, watch: Callable[[str, bytes], bool], protocol: Protocol) -> None:
         super().__init__(writer)
@@ -31,7 +28,7 @@ class WatchingWriter(PassingWriter):
         self._held: list[bytes] = []
         self._size = 0
         self._streams = False
-        self.request: Request | None = None
+        self.exchange: OpenExchange | None = None
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         self._streams = b"content-type: text/event-stream" in lines.lower()
@@ -60,9 +57,9 @@ class WatchingWriter(PassingWriter):
         if not (self._streams or ended or full):
             return
         held, self._held = self._held, []
-        route = None if self.request is None else self.request.route
+        backend = "" if self.exchange is None else self.exchange.backend
         try:
-            enough = route is None or watch(route.chosen.backend, b"".join(held))
+            enough = not backend or watch(backend, b"".join(held))
         except Exception as error:
             known(error, self._protocol)
             enough = True

@@ -1,1 +1,0 @@
-"""Clients' protocols in front of engines that do not speak them."""
