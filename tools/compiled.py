@@ -45,7 +45,6 @@ MODULES = {
         "cors",
         "framing",
         "inbound",
-        "repeated_head",
         "request_lines",
         "time_limits",
     ),

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from enginehouse.domain.request import Headers
+
 
 class AlikeHeads:
-    """What was found out of heads that are alike.
+    """What was found out of heads that are alike, one of which had these ``headers``.
 
     ``passing``: the lines that pass to an engine, by what is withheld from it. Those before the value of
     ``traceparent`` come first, then those behind it; the latter are empty where it does not pass.
-    ``wants_cache_line``: as the function of that name says.
+    ``request_id`` and ``wants_cache_line``: as the functions of these names say.
     """
 
-    __slots__ = ("passing", "wants_cache_line")
+    __slots__ = ("headers", "passing", "request_id", "target", "wants_cache_line")
 
-    def __init__(self, wants_cache_line: bool) -> None:
+    def __init__(self, target: bytes, headers: Headers, request_id: bytes, wants_cache_line: bool) -> None:
+        self.target = target
+        self.headers = headers
+        self.request_id = request_id
         self.passing: dict[frozenset[bytes], tuple[bytes, bytes]] = {}
         self.wants_cache_line = wants_cache_line
 

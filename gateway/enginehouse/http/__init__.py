@@ -12,7 +12,6 @@
     web_socket          a client's WebSocket
     web_sockets_served  serves it: by an engine, or by an ASGI application
     framing             refuses ambiguous heads
-    repeated_head       a head like the one before, which is not parsed again
     request_lines       refuses request lines that the parser lets pass
     time_limits         end what takes too long
     cors                lets pages of other origins read answers

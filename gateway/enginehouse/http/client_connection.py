@@ -12,15 +12,17 @@ import httptools
 from enginehouse.aio.clock import loop_clock
 from enginehouse.aio.write_batch import BatchedTransport, batched
 from enginehouse.domain.errors import InvalidRequest, RequestError
+from enginehouse.domain.repeated_headers import AlikeHeads, RepeatedHeaders
 from enginehouse.domain.request import Headers
 from enginehouse.http.body_stream import MOST_UNREAD, BodyStream
 from enginehouse.http.framing import MOST_HEAD, check_framing, check_size, head_too_large, head_without_upgrade
 from enginehouse.http.inbound import Inbound, last_response
-from enginehouse.http.repeated_head import RepeatedHead
 from enginehouse.http.request_lines import RequestLines
 from enginehouse.http.server import HttpServer
 from enginehouse.http.time_limits import SlowReader
 from enginehouse.relay.attempts.attempt import NEVER
+from enginehouse.relay.heads.headers import find_request_id, wants_cache_line
+from enginehouse.relay.heads.known_head import KnownHead
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +42,8 @@ _MOST_STEPS: Final = 2048
 _REQUEST: Final = 64
 """Bytes that are parsed at once, and the steps after which other connections have a turn. A header is a step, as is a
 piece of a body; a request takes as long as so many of them."""
+VARYING: Final[tuple[bytes, ...]] = (b"traceparent", b"x-request-id")
+"""The headers that differ from request to request."""
 _REST_WITHIN_S: Final = 5.0
 """A client that has its answer and sends nothing more of its request for so long is not waited for."""
 
@@ -84,7 +88,7 @@ class ClientConnection:
         self._parser: Any = httptools.HttpRequestParser(self)
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # else no answer precedes the refusal
         self._lines = RequestLines()
-        self._known = RepeatedHead()
+        self._known: KnownHead[AlikeHeads] = KnownHead(*VARYING)
         self._reader = SlowReader()
         self._url = b""
         self._headers: Headers = []
@@ -354,12 +358,10 @@ class ClientConnection:
         last = self._last
         if last is None or not last.answered or self._transport.closed:
             return False
-        known = self._known.read(data)
-        target = self._known.target
-        path = self._admission.hot_paths.get(target) if known is not None else None
-        if known is None or path is None:
+        body = self._known.read(data)
+        if body is None:
             return False
-        headers, body = known
+        alike = self._known.meaning
         self._charged = 0
         self._last = inbound = Inbound(
             self._transport,
@@ -367,9 +369,9 @@ class ClientConnection:
             self._answered,
             self.address,
             b"POST",
-            target,
-            path,
-            headers,
+            alike.target,
+            self._admission.hot_paths[alike.target],
+            repeated_headers(self._known),
             self.keeps,
             True,
         )
@@ -378,10 +380,18 @@ class ClientConnection:
         return True
 
     def _learn(self, data: bytes) -> None:
-        """Learn the head of ``data`` if that was a request for an engine without any conditions."""
-        last = self._last
-        if last is not None and last.keep_alive and not last.expects and self._url in self._admission.hot_paths:
-            self._known.learn(data, self._url, last.headers)
+        """Learn the head of ``data`` if that was a request for an engine without any conditions.
+
+        It begins with the request line, and has a line for each header. A page of a browser has an ``Origin``.
+        """
+        last, target = self._last, self._url
+        if last is None or not last.keep_alive or last.expects or target not in self._admission.hot_paths:
+            return
+        headers, lines = last.headers, data.count(b"\r\n", 0, data.find(b"\r\n\r\n"))
+        if lines != len(headers) or not data.startswith(b"POST %s HTTP/1.1\r\n" % target):
+            return
+        if b"origin" not in [name for name, _ in headers] and self._known.learn(data):
+            self._known.meaning = AlikeHeads(target, headers, find_request_id(headers), wants_cache_line(headers))
 
     def _feed(self, data: bytes) -> None:
         """Parse ``data``. Requests to upgrade to another protocol than WebSocket are parsed again without ``Upgrade``.
@@ -563,3 +573,18 @@ class ClientConnection:
         if self._current is not None:
             return self._current.take_back()
         return b"" if self._last is None or self._last.answered else None
+
+
+def repeated_headers(known: KnownHead[AlikeHeads]) -> RepeatedHeaders:
+    """The headers of the head that was read last."""
+    alike = known.meaning
+    headers = RepeatedHeaders(alike.headers)
+    headers.alike, headers.traceparent, headers.request_id = alike, b"", alike.request_id
+    for place, value in zip(known.places, known.values, strict=True):
+        name = headers[place][0]
+        headers[place] = (name, value)
+        if name == b"traceparent":
+            headers.traceparent = value
+        elif name == b"x-request-id":
+            headers.request_id = value
+    return headers

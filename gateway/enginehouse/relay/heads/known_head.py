@@ -2,109 +2,106 @@
 
 from __future__ import annotations
 
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, TypeVar
 
-_LENGTH_NAMES: Final[tuple[bytes, ...]] = (b"\r\nContent-Length: ", b"\r\ncontent-length: ")
+_LENGTH: Final = b"content-length"
+_LONGEST_VALUE: Final = 128
+_LONGEST_HEAD: Final = 4096
 _MOST_MISSES: Final = 8
-"""After so many unique heads in a row, the next ``_PAUSE`` heads are not looked at."""
+"""After so many heads in a row that did not come again, the next ``_PAUSE`` ones are not learned."""
 _PAUSE: Final = 62
 
 Meaning = TypeVar("Meaning")
 
 
-class _Head(NamedTuple):
-    """A head, split before and after the digits of its Content-Length."""
-
-    before: bytes
-    after: bytes
-
-
 class KnownHead(Generic[Meaning]):
-    """Learns a head and its meaning when it comes for the second time in a row.
+    """Knows a head that came in one piece with its body, what it means, and the later ones that are like it.
 
-    A head is known if every byte but the digits of its Content-Length is equal, and the body arrived with it, whole and
-    with nothing behind it. So the results of the parser and the checks still hold. If heads are unique, only few of
-    them are compared.
+    Two heads are alike if only their lengths and the values of headers ``varying`` differ, and consist of letters,
+    digits and dashes. These end no line, so the parser would find the same lines, and checks of their form would have
+    the same results. What depends on more, such as keys and limits, must be checked each time.
+
+    ``places``: the lines whose values may differ, counted from the first header. ``values``: theirs, in the head that
+    was read last. ``_begin``: the bytes before the first of these values; empty if nothing is known. ``_parts``: for
+    each, the usual size and the bytes up to the next one. ``_sized``: which of them is the length.
     """
 
-    __slots__ = ("_expected", "_learned", "_meaning", "_misses", "_pause", "_seen", "_size")
+    __slots__ = ("_begin", "_misses", "_parts", "_pause", "_sized", "_used", "_varying", "meaning", "places", "values")
 
-    def __init__(self) -> None:
+    meaning: Meaning
+
+    def __init__(self, *varying: bytes) -> None:
+        self._varying = frozenset({_LENGTH, *varying})
+        self._begin = b""
+        self._parts: list[tuple[int, bytes]] = []
+        self._sized = 0
+        self.places: list[int] = []
+        self.values: list[bytes] = []
+        self._used = False
         self._misses = self._pause = 0
-        self._seen: _Head | None = None
-        self._learned: _Head | None = None
-        self._meaning: Meaning
-        self._size = -1
-        self._expected = b""
 
-    def read(self, data: bytes) -> tuple[Meaning, bytes] | None:
-        """The meaning of the head of ``data``, and the body; ``None`` unless the head is known."""
-        size = len(data)
-        expected = self._expected if size == self._size else self.expected(size)  # most clients' requests are alike
-        length = len(expected)
-        if not length or data[:length] != expected:
+    def read(self, data: bytes) -> bytes | None:
+        """The body of the message ``data``; ``None`` unless its head is known and its body whole."""
+        begin = self._begin
+        if not begin or not data.startswith(begin):
             return None
-        return self._meaning, data[length:]
+        at, values = len(begin), []
+        for usual, behind in self._parts:
+            end = at + usual
+            if data[end : end + len(behind)] != behind:
+                end = data.find(b"\r", at, at + _LONGEST_VALUE)
+                if end <= at or data[end : end + len(behind)] != behind:
+                    return None
+            values.append(data[at:end])
+            at = end + len(behind)
+        if len(values) > 1 and not b"".join(values).replace(b"-", b"").isalnum():
+            return None
+        length = values[self._sized]
+        if not length.isdigit() or int(length) != len(data) - at:
+            return None
+        self._used = True
+        self.values = values
+        return data[at:]
 
-    def expected(self, size: int) -> bytes:
-        """The known head of a message of so many bytes; empty if there is none."""
-        if size != self._size:
-            self._size, self._expected = size, self._head_of(size)
-        return self._expected
-
-    def _head_of(self, size: int) -> bytes:
-        if self._learned is None:
-            return b""
-        before, after = self._learned
-        digits_and_body = size - len(before) - len(after)
-        count = len(b"%d" % digits_and_body)
-        digits = b"%d" % (digits_and_body - count)
-        if len(digits) < count:
-            digits = b"%d" % (digits_and_body - count + 1)  # the body is shorter than that power of ten
-        fits = digits.isdigit() and int(digits) + len(digits) == digits_and_body
-        return before + digits + after if fits else b""
-
-    def see(self, data: bytes) -> bool:
-        """Note that ``data`` was one whole message; whether its head came again, so that its meaning may be learned."""
+    def learn(self, data: bytes) -> bool:
+        """Learn the head of ``data``, a whole message, unless heads seldom come again. The caller sets ``meaning``."""
         if self._pause:
             self._pause -= 1
             return False
-        head = _sized_head(data)
-        again = head is not None and head == self._seen
-        self._seen = head
-        self._know(None)
-        if again:
-            self._misses = 0
-        else:
-            self._missed()
-        return again
+        end = data.find(b"\r\n\r\n") + 4
+        if not 4 <= end <= _LONGEST_HEAD:
+            return False
+        first, *lines = data[: end - 4].split(b"\r\n")
+        names = [line.partition(b":")[0].lower() for line in lines]
+        places: list[int] = []
+        begun, sizes, length, sized = [first + b"\r\n"], [], b"", 0
+        for place, (name, line) in enumerate(zip(names, lines, strict=True)):
+            value = line.partition(b": ")[2]
+            if name in self._varying and names.count(name) == 1 and _is_plain(value):
+                if name == _LENGTH:
+                    length, sized = value, len(places)
+                places.append(place)
+                sizes.append(len(value))
+                begun[-1] += line[: -len(value)]
+                begun.append(b"\r\n")
+            else:
+                begun[-1] += line + b"\r\n"
+        begun[-1] += b"\r\n"
+        if not length.isdigit() or int(length) != len(data) - end:
+            return False
+        self._count_miss()
+        self.places, self._begin, self._sized = places, begun[0], sized
+        self._parts = list(zip(sizes, begun[1:], strict=True))
+        return True
 
-    def _missed(self) -> None:
-        self._misses += 1
+    def _count_miss(self) -> None:
+        """Another head than the known one came."""
+        self._misses = 0 if self._used else self._misses + 1
+        self._used = False
         if self._misses == _MOST_MISSES:
             self._misses -= 2  # two heads suffice after the pause
             self._pause = _PAUSE
-            self._seen = None
-
-    def learn(self, meaning: Meaning) -> None:
-        """The head seen last means ``meaning``."""
-        self._meaning = meaning
-        self._know(self._seen)
-
-    def _know(self, head: _Head | None) -> None:
-        self._learned = head
-        self._size, self._expected = -1, b""
 
 
-def _sized_head(data: bytes) -> _Head | None:
-    """The head of ``data`` if a Content-Length frames all that follows."""
-    end = data.find(b"\r\n\r\n") + 4
-    for name in _LENGTH_NAMES:
-        at = data.find(name, 0, end)
-        if at >= 0:
-            start = at + len(name)
-            stop = data.find(b"\r", start)
-            digits = data[start:stop]
-            framed = digits.isdigit() and int(digits) == len(data) - end
-            return _Head(data[:start], data[stop:end]) if framed else None
-    return None
+def _is_plain(value: bytes) -> bool:
+    return len(value) < _LONGEST_VALUE and value.replace(b"-", b"").isalnum()

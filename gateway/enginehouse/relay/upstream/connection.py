@@ -76,7 +76,7 @@ class Connection:
         self.on_writable: Callable[[bool], None] | None = None
         self.writable = True
         self._parser: httptools.HttpResponseParser = cast(Any, None)
-        self._known_head: KnownHead[AnswerHead] = KnownHead()
+        self._known_head: KnownHead[AnswerHead] = KnownHead(b"x-request-id")
         self._served = 0
         self._now = now
         self._sent_at = 0.0
@@ -165,8 +165,8 @@ class Connection:
                 receiver.answer(None, content, False)
             return
         first, self._began = not self._began, True
-        if first and not self._head_only and (known := self._known_head.read(data)) is not None:
-            head, body = known
+        if first and not self._head_only and (body := self._known_head.read(data)) is not None:
+            head = self._known_head.meaning
             self._began = False
             self._free(True)
             receiver.answer(head if len(body) == head.length else head.of_length(len(body)), body, True)
@@ -176,9 +176,9 @@ class Connection:
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._break(f"malformed response: {error.__context__ or error}")
             return
-        if first and self._complete and self._keep_alive and not self._informational and self._known_head.see(data):
+        if first and self._complete and self._keep_alive and not self._informational and self._known_head.learn(data):
             assert self._head is not None
-            self._known_head.learn(self._head)
+            self._known_head.meaning = self._head
         # Behind a chunk, the line with the size of the next one would end so too: then the parser is inside that one.
         self._between_chunks = self._chunk_complete and data.endswith(b"\r\n")
         self._deliver()
