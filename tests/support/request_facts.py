@@ -10,11 +10,8 @@ _TIMES = ("routed", "granted", "sent", "first_byte")
 
 def facts_of(record: RequestRecord) -> RequestFacts:
     """The facts of which ``record`` would be made. Its own fields go before those of its attempts."""
-    facts, attempts = RequestFacts(), [_attempt(each) for each in record.attempts]
-    if attempts:
-        facts.sum_up(attempts)
+    facts = RequestFacts([_attempt(each) for each in record.attempts], record.ended)
     _fill(facts, record)
-    facts.attempts = attempts
     return facts
 
 

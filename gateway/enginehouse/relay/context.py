@@ -8,7 +8,7 @@ from functools import partial
 from enginehouse.aio.clock import Clock
 from enginehouse.domain.errors import RequestError, Unauthorized
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.domain.replica import Candidate, Route
+from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.accounting import ClientAddresses, RequestMeter
@@ -112,7 +112,7 @@ class RelayContext:
         self.hedging = None
         self.budget = RetryBudget(0.0)
         self.counters = Counters(max_series)
-        self.decisions = Decisions(clock.epoch)
+        self.decisions = Decisions(clock.epoch, observers)
         self.activity = Activity()
         self.usage: RequestMeter | None = None
         self.asks_usage = False
@@ -120,14 +120,7 @@ class RelayContext:
         self.addresses: ClientAddresses | None = None
         self.translation: Middleware | None = None
         self.interception: Middleware | None = None
-        self._on_routed = observers.callbacks("routed")
         self._on_moved = observers.callbacks("moved")
-
-    def routed(self, request_id: bytes, requirements: Requirements, route: Route) -> None:
-        """Record where a request is sent."""
-        self.decisions.routed(request_id, requirements.caller, route)
-        if self._on_routed:
-            notify(self._on_routed, request_id.decode(), requirements, route)
 
     def queue_of(self, candidate: Candidate) -> RequestQueue | None:
         """The queue that decides when ``candidate`` gets a request; ``None`` if it may at once."""

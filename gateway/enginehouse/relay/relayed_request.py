@@ -281,7 +281,7 @@ class RelayedRequest(Request):
             lines = self._reply_lines(attempt, head, origin)
             if complete and not stream and job.method != "HEAD":
                 reply.answer(head.status, lines, whole)
-                self._served(attempt, head.status)
+                self._settle(attempt, head.status)
                 return None
             reply.begin(head.status, lines, None if stream else head.length, stream)
         if stream and head.status == 200:
@@ -315,12 +315,7 @@ class RelayedRequest(Request):
         if problem is not None:
             self._spoil(attempt, problem)
         else:
-            self._served(attempt, self._reply.status)
-
-    def _served(self, attempt: Attempt, status: int) -> None:
-        """Tell that the engine's whole answer was good, and end the request."""
-        self._dispatch.job.served(attempt.route, status, self._judge.suspects)
-        self._settle(attempt, status)
+            self._settle(attempt, self._reply.status)
 
     def _complete(self, attempt: Attempt, ending: bytes) -> None:
         """End a stream that needs its engine no more, with ``ending``: the events that its client has not got."""
@@ -328,13 +323,15 @@ class RelayedRequest(Request):
         self._reply.is_over = False
         self._reply.end(ending)
         if not self._status:  # its writer has not refused the last piece
-            self._settle(attempt, self._reply.status)
+            self._settle(attempt, self._reply.status, served=False)
 
-    def _settle(self, attempt: Attempt, status: int) -> None:
+    def _settle(self, attempt: Attempt, status: int, *, served: bool = True) -> None:
         """End the request as soon as its client has the answer, which is whole.
 
-        What a writer still holds keeps no slot of the engine.
+        ``served``: the engine gave the end of it too. What a writer still holds keeps no slot of the engine.
         """
+        if served:
+            self._dispatch.job.served(attempt.route, status, self._judge.suspects)
         self._reply.writer.settle(self._settled)
         if not self._status:
             if status < 400 and self._rest is None:
@@ -579,7 +576,8 @@ class RelayedRequest(Request):
             attempt.counted(answer)
         if self._hedge is not None:
             self._hedge.end(outcome, error.message if error is not None else "")
-        self._judge.release()
+        if self._judge.refusal is not None:
+            self._judge.refusal.share.give_back()
         model = attempt.route.chosen.model if attempt is not None else self._served_model
         self.end(status, outcome, error, answer, model)
         if self.moving is not None:

@@ -194,21 +194,20 @@ class Request(LiveRequest):
 
     def _facts(self, status: int, outcome: str, error: RequestError | None, answer: AnswerSize) -> RequestFacts:
         """What is known of the request, but for its trace."""
-        facts, job, attempts = RequestFacts(), self.job, self._dispatch.attempts
+        job, attempts = self.job, self._dispatch.attempts
+        facts = RequestFacts(attempts, 0.0 if attempts else job.context.clock.now())
         requirements = job.requirements
         facts.id, facts.method, facts.path = job.request_id.decode(), job.method, job.path
         facts.status, facts.outcome = status, outcome
-        facts.arrived, facts.bytes_in = job.began, job.received
+        facts.arrived, facts.bytes_in = job.began, len(job.body)
+        if job.upload is not None:
+            facts.bytes_in += job.upload.taken
         facts.caller, facts.user = job.key, job.user
         facts.moves = self.moves
         if requirements is not None:
             facts.asked, facts.stream = requirements.model, requirements.stream
         if error is not None:
             facts.code, facts.message = error.code, error.message
-        if attempts:
-            facts.sum_up(attempts)
-        else:
-            facts.attempts, facts.ended = attempts, job.context.clock.now()
         facts.bytes_out, facts.events, tokens = answer
         if tokens is not None:
             facts.tokens_in, facts.tokens_cached, facts.tokens_out = tokens.input, tokens.cached, tokens.output

@@ -9,6 +9,8 @@ from typing import Any
 
 from enginehouse.domain.errors import RequestError, shortened
 from enginehouse.domain.replica import Route
+from enginehouse.domain.requirements import Requirements
+from enginehouse.telemetry.observers import Observers, notify
 
 MOST = 1000
 """The number of decisions that are stored."""
@@ -19,18 +21,23 @@ _Decision = tuple[bytes, "str | None", str, "Route | dict[str, Any]"]
 
 
 class Decisions:
-    """The last decisions. Routes are formatted only on request. ``epoch`` tells the time of day in seconds.
+    """The last decisions; observers learn of each. Routes are formatted only on request.
+
+    ``epoch`` tells the time of day in seconds.
 
     An error is stored as its envelope. The exception itself would keep its traceback, and with it the request's body.
     """
 
-    def __init__(self, epoch: Callable[[], float], most: int = MOST) -> None:
+    def __init__(self, epoch: Callable[[], float], observers: Observers, most: int = MOST) -> None:
         self._epoch = epoch
+        self._on_routed = observers.callbacks("routed")
         self._ring: deque[tuple[float, _Decision | dict[str, Any]]] = deque(maxlen=most)
 
-    def routed(self, request_id: bytes, caller: str | None, route: Route) -> None:
-        """Store the route of a request that came with the key ``caller``."""
-        self._ring.append((self._epoch(), (request_id, caller, route.requested, route)))
+    def routed(self, request_id: bytes, requirements: Requirements, route: Route) -> None:
+        """Store where a request is sent."""
+        self._ring.append((self._epoch(), (request_id, requirements.caller, route.requested, route)))
+        if self._on_routed:
+            notify(self._on_routed, request_id.decode(), requirements, route)
 
     def refused(self, request_id: bytes, caller: str | None, requested: str, error: RequestError) -> None:
         """Store the error that refused a request for the model ``requested``."""

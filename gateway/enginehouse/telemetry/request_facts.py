@@ -73,7 +73,10 @@ class RequestFacts:
     ended: float
     attempts: list[AttemptFacts]
 
-    def __init__(self) -> None:
+    def __init__(self, attempts: list[AttemptFacts], ended: float) -> None:
+        """``attempts``: all, in order; without one, the request ``ended`` at that time."""
+        self.attempts = attempts
+        self.ended = ended
         self.caller: str | None = None
         self.user: str | None = None
         self.asked: str | None = None
@@ -98,11 +101,12 @@ class RequestFacts:
         self.answered: AttemptFacts | None = None
         self.time = 0.0
         self._record: RequestRecord | None = None
+        if attempts:
+            self._sum_up(attempts)
 
-    def sum_up(self, attempts: list[AttemptFacts]) -> None:
-        """Take over ``attempts``, of which there is one at least, and what follows from them."""
+    def _sum_up(self, attempts: list[AttemptFacts]) -> None:
         first = answered = last = attempts[-1]
-        self.attempts, self.ended = attempts, last.ended
+        self.ended = last.ended
         self.model, self.backend, self.driver = last.model, last.backend, last.driver
         self.reason = last.reason._value_  # .value takes 0.2 us in Python 3.10
         several = len(attempts) > 1

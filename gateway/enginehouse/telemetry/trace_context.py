@@ -79,11 +79,11 @@ class Trace:
     """A traced request's own span, whose id is ``root``. The ids of the spans below follow from it.
 
     ``parent``: the client's span, if the trace continues it. ``link``: the client's span, if it does not. ``state``:
-    the client's ``tracestate``. ``attempt``: the number of the current attempt. ``captured``: the answer so far, only
-    with ``telemetry.capture_content``. ``refused``: the figures of a decision that found no replica.
+    the client's ``tracestate``. ``captured``: the answer so far, only with ``telemetry.capture_content``. ``refused``:
+    the figures of a decision that found no replica.
     """
 
-    __slots__ = ("attempt", "captured", "link", "parent", "refused", "root", "state", "trace_id")
+    __slots__ = ("captured", "link", "parent", "refused", "root", "state", "trace_id")
 
     def __init__(self, parent: Parent | None = None, link: Parent | None = None, state: bytes = b"") -> None:
         self.trace_id = parent.trace_id if parent is not None else b"%032x" % (getrandbits(128) or 1)  # 0 is invalid
@@ -91,14 +91,13 @@ class Trace:
         self.parent = parent
         self.link = link
         self.state = state
-        self.attempt = 0
         self.captured: bytearray | None = None
         self.refused: RouteDetails | None = None
 
-    def lines(self) -> bytes:
-        """The header lines with the current attempt's span, for an engine."""
+    def lines(self, attempt: int) -> bytes:
+        """The header lines with the span of the ``attempt`` of that number, for an engine."""
         state = b"tracestate: %s\r\n" % self.state if self.state else b""
-        number = span_number(self.root, self.attempt, UPSTREAM_SPAN)
+        number = span_number(self.root, attempt, UPSTREAM_SPAN)
         return b"traceparent: 00-%s-%016x-01\r\n%s" % (self.trace_id, number, state)
 
 

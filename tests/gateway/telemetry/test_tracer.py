@@ -119,16 +119,15 @@ def test_a_late_trace_of_a_request_that_the_client_sampled_continues_it() -> Non
 def test_an_engine_is_told_of_its_own_span() -> None:
     trace = Trace(PARENT, state=b"a=b")
     headers = told(YES, (b"tracestate", b"a=b"), (b"baggage", b"k=v"))
-    first = with_trace(headers, trace.lines())
-    trace.attempt = 1
-    second = with_trace(headers, trace.lines())
+    first = with_trace(headers, trace.lines(0))
+    second = with_trace(headers, trace.lines(1))
     assert [name for name, _ in first] == [b"host", b"baggage", b"traceparent", b"tracestate"]
     assert dict(first)[b"traceparent"] == b"00-%s-%016x-01" % (TRACE, span_number(trace.root, 0, UPSTREAM_SPAN))
     assert dict(first)[b"traceparent"] != dict(second)[b"traceparent"]
 
 
 def test_a_trace_of_the_gateways_own_takes_no_state_from_a_client() -> None:
-    headers = with_trace(told(b"nonsense", (b"tracestate", b"a=b")), Trace().lines())
+    headers = with_trace(told(b"nonsense", (b"tracestate", b"a=b")), Trace().lines(0))
     assert dict(headers).keys() == {b"host", b"traceparent"}
 
 

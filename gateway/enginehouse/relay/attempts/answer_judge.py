@@ -104,11 +104,6 @@ class AnswerJudge:
             found = context_error(found.details.get("error"), chosen, job.requirements) or found
         return found or misfit
 
-    def release(self) -> None:
-        """The request has ended: hold nothing any more."""
-        if self.refusal is not None:
-            self.refusal.share.give_back()
-
 
 def why_misfit(head: AnswerHead, backend: str, *, streams: bool) -> UpstreamInvalid | None:
     """The error that clients get instead of an answer with ``head`` to a chat or the like; ``None`` if it may be one.

@@ -99,7 +99,6 @@ class Dispatch:
         route = job.route(())
         if len(route.attempted) > 1:
             job.context.router.count_turn(route)
-        job.context.budget.count(job.began)
         if route.waits:
             self._wait(route, None)
         else:
@@ -227,7 +226,7 @@ class Dispatch:
         attempt, state = self.current(), self._state
         self._state = state._replace(stale=(*state.stale, attempt.route.chosen.replica))
         self.job.context.counters.stale[attempt.upstream.name] += 1
-        self._send_now()
+        self._send(prepared=True)
 
     def exclude(self, attempt: Attempt) -> None:
         """Count the replica of ``attempt`` among those that failed the job."""
@@ -328,14 +327,14 @@ class Dispatch:
         context, requirements = job.context, job.requirements
         assert requirements is not None
         if job.trace is not None:
-            job.trace.attempt = len(self.attempts)
+            job.trace_lines = job.trace.lines(len(self.attempts))
         upstream, queue = context.upstreams[chosen.backend], context.queue_of(chosen)
         context.router.carry_out(requirements, route)
         # In a queue, the time for all of the answer does not run yet: ``granted`` starts it.
         self.attempt = attempt = Attempt(route, upstream, job.began if queue is None else NEVER, body)
         if routed_at is not None:
             attempt.began = routed_at
-        context.routed(job.request_id, requirements, route)
+        context.decisions.routed(job.request_id, requirements, route)
         if queue is None:
             self._send()
         else:
@@ -344,13 +343,16 @@ class Dispatch:
             slot.keep_alive = job.keep_alive
             slot.take()
 
-    def _send(self) -> None:
-        attempt = self.attempt
+    def _send(self, *, prepared: bool = False) -> None:
+        """Have the current attempt sent; first, a job that ``prepares`` is ``prepared``."""
+        attempt, sender, state = self.attempt, self._sender, self._state
         assert attempt is not None
-        if self.job.prepares:
+        assert sender is not None
+        if self.job.prepares and not prepared:
             attempt.work(self._prepare, self._prepared)
-        else:
-            self._send_now()
+            return
+        again = state is not _UNTRIED and state.asked_twice(attempt.route.chosen.replica)
+        sender.send_attempt(attempt, self.job.repeatable and not again)
 
     async def _prepare(self, attempt: Attempt) -> None:
         attempt.body = await self.job.prepare(attempt.route)
@@ -364,14 +366,7 @@ class Dispatch:
         if (prompt := self.job.prompt) is not None:
             attempt.prompt = prompt
             prompt.watch(self.prompt_lost)
-        self._send_now()
-
-    def _send_now(self) -> None:
-        attempt, sender, state = self.attempt, self._sender, self._state
-        assert attempt is not None
-        assert sender is not None
-        again = state is not _UNTRIED and state.asked_twice(attempt.route.chosen.replica)
-        sender.send_attempt(attempt, self.job.repeatable and not again)
+        self._send(prepared=True)
 
     # --- what follows a failure
 

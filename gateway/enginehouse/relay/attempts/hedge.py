@@ -180,7 +180,7 @@ class Hedge:
             return
         rival.follow()
         context.budget.take(context.clock.now())
-        context.routed(job.request_id, requirements, route)
+        context.decisions.routed(job.request_id, requirements, route)
         self._rival = rival
         self._send(rival, reuse=True)
 
@@ -200,7 +200,7 @@ class Hedge:
     def _send(self, rival: Attempt, *, reuse: bool) -> None:
         job = self._dispatch.job
         if job.trace is not None:
-            job.trace.attempt = len(self._dispatch.attempts) + 1
+            job.trace_lines = job.trace.lines(len(self._dispatch.attempts) + 1)
         rival.send(self, job.request(rival.upstream, rival.body), reuse=reuse)
 
     def _stop_timer(self) -> None:

@@ -48,7 +48,7 @@ class ContinuationJob(Job):
         super().__init__(job.context, job.path, job.headers, job.request_id)
         assert job.requirements is not None
         self.began = job.began
-        self.trace, self.untraced = job.trace, job.untraced
+        self.trace, self.trace_id, self.trace_lines = job.trace, job.trace_id, job.trace_lines
         self.caller = job.caller
         self.keep_alive = job.keep_alive
         self.requirements = replace(job.requirements, model=model)

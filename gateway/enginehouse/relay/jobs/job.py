@@ -56,7 +56,8 @@ class Job(ABC):
     - ``continues``: it is what is left of a broken stream, so its tries are no retries of the request.
     - ``history``: keeps what the client gets of a stream, if it can be continued; ``None`` otherwise.
     - ``trace``: set from the beginning if the request is sampled.
-    - ``untraced``: otherwise the header lines that tell engines so; empty where the client's own pass.
+    - ``trace_id``: empty if the request is not traced.
+    - ``trace_lines``: tell an engine of its span, or that there is none; empty where the client's own lines pass.
     - ``hides_usage``: the gateway asked for the usage at the end of a stream, which is not for the client.
     - ``gathers``: the engine may be asked for a stream although the client wants none.
     - ``limit_lines``: the header lines that tell a client of its limits.
@@ -99,16 +100,13 @@ class Job(ABC):
         self._charged = 0.0
         self.requirements: Requirements | None = None
         self.trace: Trace | None = None
-        self.untraced = b""
+        self.trace_id = self.trace_lines = b""
         if context.tracer is not None:
-            self.trace, self.untraced = context.tracer.begin(headers)
+            self.trace, self.trace_lines = context.tracer.begin(headers)
+            if self.trace is not None:
+                self.trace_id, self.trace_lines = self.trace.trace_id, self.trace.lines(0)
         self.history: KeptStream | None = None
         self.began = context.clock.now()
-
-    @property
-    def trace_lines(self) -> bytes:
-        """The header lines that tell an engine of its span, or that there is none; empty if the client's own pass."""
-        return self.untraced if self.trace is None else self.trace.lines()
 
     @property
     def engine_headers(self) -> Headers:
@@ -260,23 +258,14 @@ class Job(ABC):
         prompt, weight = self.requirements.estimated_tokens, self.caller.weight if self.caller is not None else 1.0
         self.context.shares.ended(self.key, weight, self._charged, _used(prompt, answer) or prompt, prompt)
 
-    @property
-    def received(self) -> int:
-        """The bytes of the body that came so far."""
-        return len(self.body) if self.upload is None else len(self.body) + self.upload.taken
-
-    @property
-    def trace_id(self) -> bytes:
-        """Empty if the request is not traced."""
-        return self.trace.trace_id if self.trace is not None else b""
-
     def route(self, failed: tuple[str, ...]) -> Route:
         """Where to send the request, to none of the replicas that ``failed``. Raises ``RequestError`` if nowhere.
 
         The trace, if there is one, keeps the figures of the decision.
         """
-        context, trace, requirements, snapshot = self.context, self.trace, self.requirements, self._snapshot()
+        context, trace, requirements = self.context, self.trace, self.requirements
         assert requirements is not None
+        snapshot = self._snapshot()
         traced_at = context.clock.now() if trace is not None else None
         try:
             return context.router.choose(

@@ -26,9 +26,9 @@ class LiveRequests:
     """Knows the live requests, has them check their time limits every 100 ms, and reports each that has ended.
 
     One sweep over all requests is far cheaper than timers that are set and cancelled for each piece of an answer. A
-    request that raises in it fails alone. The sweep also sends the progress reports that are due, lets
-    middleware do what is due, and has the waiting room plan: a slot may be free for a reason that no queue
-    reports, such as a backend's health.
+    request that raises in it fails alone. The sweep also counts new requests for the budget of retries, sends the
+    progress reports that are due, lets middleware do what is due, and has the waiting room plan: a slot may be free for
+    a reason that no queue reports, such as a backend's health.
 
     - ``live``: those that have not ended, the oldest first, each with a number that no later one gets.
     - ``delivery``: brings records to observers.
@@ -44,7 +44,7 @@ class LiveRequests:
         self._observed = delivery.callbacks
         self._context = context
         self._progress_reports = progress_reports
-        self._begun = 0
+        self._begun = self._counted = 0
         self._next_sweep: asyncio.TimerHandle | None = None
 
     def begin(self, request: LiveRequest) -> None:
@@ -66,6 +66,8 @@ class LiveRequests:
         now = context.clock.now()
         if live:  # first: whatever happens below, the next sweep comes
             self._next_sweep = asyncio.get_running_loop().call_later(_EVERY_S, self._sweep)
+        context.budget.count(now, self._begun - self._counted)
+        self._counted = self._begun
         each_alone(live, lambda request: request.check_time(now))
         for each in (context.translation, context.interception):
             if each is not None:

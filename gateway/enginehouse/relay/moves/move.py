@@ -182,7 +182,7 @@ class Move:
         assert self._question is not None
         job, asked, upstream = self._stream.job, self._question, self._attempt.upstream
         if job.trace is not None:
-            job.trace.attempt = self._stream.attempts_ended + 1  # the source's is the current one
+            job.trace_lines = job.trace.lines(self._stream.attempts_ended + 1)  # the source's is the current one
         body = job.ranked(upstream, asked.body)
         request = upstream.post(asked.path, job.headers, job.request_id, body, job.trace_lines)
         self._attempt.send(self, request, reuse=reuse)

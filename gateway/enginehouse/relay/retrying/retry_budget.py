@@ -26,11 +26,11 @@ class RetryBudget:
         self._ends = 0.0
         self._cells: deque[tuple[int, int]] = deque(maxlen=_CELLS)
 
-    def count(self, now: float) -> None:
-        """Count a new request."""
+    def count(self, now: float, requests: int) -> None:
+        """Count new requests."""
         if now >= self._ends:
             self._move(now)
-        self._requests += 1
+        self._requests += requests
 
     def has_room(self, now: float) -> bool:
         """Whether a request may be sent once more."""
