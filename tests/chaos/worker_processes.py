@@ -13,9 +13,8 @@ from enginehouse.cli.accepting import AcceptingServer
 from enginehouse.cli.listen import Listeners
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.processes.workers.fork_server import ForkServer
-from enginehouse.processes.workers.worker import Worker
-from enginehouse.processes.workers.worker_channel import WorkerChannel
-from enginehouse.processes.workers.worker_memory import WorkerMemory
+from enginehouse.processes.workers.shared_memory import WorkerMemory
+from enginehouse.processes.workers.worker import Worker, WorkerChannel
 from enginehouse.processes.workers.worker_pool import WorkerPool
 from enginehouse.relay.upstream.outside import Outside
 from tests.chaos.chaos_loop import ProcessLoop

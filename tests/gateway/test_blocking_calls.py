@@ -42,7 +42,7 @@ ALLOWED = {
     "gateway/enginehouse/engines/state_file.py": "small files of the state folder, written before an engine starts",
     "gateway/enginehouse/plugin_manager/installed.py": BEFORE,
     "gateway/enginehouse/plugin_manager/known_plugins.py": BEFORE,
-    "gateway/enginehouse/processes/take_over/place.py": "a socket of the state folder, once for a take-over",
+    "gateway/enginehouse/processes/take_over/channel.py": "a socket of the state folder, once for a take-over",
     "plugins/enginehouse_batches/input_file.py": THREAD,
     "plugins/enginehouse_batches/store.py": THREAD,
     "plugins/enginehouse_callers/kept_keys.py": "a small file of the state folder, when an operator changes a key",

@@ -9,9 +9,8 @@ import socket
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app import Gateway
 from enginehouse.processes.workers.fork_server import ForkServer
-from enginehouse.processes.workers.worker import Worker
-from enginehouse.processes.workers.worker_channel import WorkerChannel
-from enginehouse.processes.workers.worker_memory import WorkerMemory
+from enginehouse.processes.workers.shared_memory import WorkerMemory
+from enginehouse.processes.workers.worker import Worker, WorkerChannel
 from enginehouse.processes.workers.worker_pool import WorkerPool
 from enginehouse.telemetry.logs import GatewayLog
 

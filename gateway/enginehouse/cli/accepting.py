@@ -20,8 +20,8 @@ from enginehouse.cli.listen import Listeners
 from enginehouse.http.client_connection import ClientConnection, PassOn
 from enginehouse.http.cors import Cors
 from enginehouse.http.server import HttpServer
-from enginehouse.processes.take_over.connections import SuccessorGateway
 from enginehouse.processes.take_over.messages import PassedConnection
+from enginehouse.processes.take_over.running_side import SuccessorGateway
 
 _READ_S = 0.05
 """Within so long, clients that have just connected send their requests."""

@@ -20,8 +20,8 @@ from enginehouse.cli.replacement import Replacement
 from enginehouse.cli.service_manager import ServiceManager
 from enginehouse.domain.errors import EnginehouseError
 from enginehouse.engines.state_file import StateFile, state_folder
-from enginehouse.processes.take_over.connections import SuccessorGateway
 from enginehouse.processes.take_over.new_side import Predecessor, TakeOverFailed
+from enginehouse.processes.take_over.running_side import SuccessorGateway
 from enginehouse.telemetry.logs import json_line
 from enginehouse.telemetry.loop_watch import LoopWatchdog
 

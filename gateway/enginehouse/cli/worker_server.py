@@ -21,12 +21,11 @@ from enginehouse.cli.listen import Listeners
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
 from enginehouse.plugin_manager.registry import Registry
-from enginehouse.processes.take_over.connections import SuccessorGateway
+from enginehouse.processes.take_over.running_side import SuccessorGateway
 from enginehouse.processes.workers.fork_server import ForkServer
 from enginehouse.processes.workers.messages import ToWorkerServer
-from enginehouse.processes.workers.worker import Worker
-from enginehouse.processes.workers.worker_channel import SentLog, WorkerChannel
-from enginehouse.processes.workers.worker_memory import WorkerMemory
+from enginehouse.processes.workers.shared_memory import WorkerMemory
+from enginehouse.processes.workers.worker import SentLog, Worker, WorkerChannel
 from enginehouse.processes.workers.worker_pool import WorkerPool
 from enginehouse.telemetry.logs import GatewayLog, configure_logs
 from enginehouse.telemetry.loop_watch import LoopWatchdog

@@ -12,7 +12,7 @@ from socket import socket
 from enginehouse.aio.timeouts import run_within
 from enginehouse.domain.errors import EnginehouseError
 from enginehouse.interfaces.limit_stores import TakenLimit
-from enginehouse.processes.take_over.channel import ChannelClosed, MessageChannel
+from enginehouse.processes.take_over.channel import ChannelClosed, MessageChannel, connect_in
 from enginehouse.processes.take_over.messages import (
     Built,
     EnginesLeft,
@@ -23,7 +23,6 @@ from enginehouse.processes.take_over.messages import (
     TakeOverMessage,
     TakeOverOffer,
 )
-from enginehouse.processes.take_over.place import connect_in
 
 _log = logging.getLogger(__name__)
 

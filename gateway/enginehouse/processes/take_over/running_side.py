@@ -1,21 +1,20 @@
-"""The side of a running gateway: lets another one take over, and takes the connections of an earlier one."""
+"""The side of a running gateway: another one takes over, gets its connections, and gives it those of an earlier one."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
+import socket
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
-from socket import socket
 from typing import Protocol
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import run_within
 from enginehouse.interfaces.limit_stores import TakenLimit
-from enginehouse.processes.take_over.channel import ChannelClosed, MessageChannel
-from enginehouse.processes.take_over.connections import adopt_connections
+from enginehouse.processes.take_over.channel import ChannelClosed, MessageChannel, connect_in, listen_in
 from enginehouse.processes.take_over.messages import (
     FORMAT,
     VERSION,
@@ -27,7 +26,6 @@ from enginehouse.processes.take_over.messages import (
     Retired,
     TakeOverOffer,
 )
-from enginehouse.processes.take_over.place import listen_in
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +37,55 @@ _LEAVE_S = 30.0
 """How long engines that are being stopped may delay a take-over."""
 _TAKE_S = 30.0
 """How long the new gateway may take to find the engines. Then this one goes on."""
+_READ_S = 10.0
+"""A gateway that has not read for so long hangs, and gets no connections any more."""
+
+
+class SuccessorGateway:
+    """The gateway that has taken over, in ``folder``, as the one that leaves sees it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._passed: asyncio.Queue[tuple[int, PassedConnection] | None] = asyncio.Queue()
+        self._passing = asyncio.ensure_future(self._pass_all())
+
+    def take(self, descriptor: int, received: bytes, stream: bytes = b"") -> None:
+        """Give the successor a client's connection, whose ``descriptor`` the caller closes, with what it has sent.
+
+        ``stream``: the state of the stream that is the beginning of its answer.
+        """
+        self._passed.put_nowait((os.dup(descriptor), PassedConnection(received=received, stream=stream)))
+
+    async def close(self) -> None:
+        """Return when the successor has every connection."""
+        self._passed.put_nowait(None)
+        await self._passing
+
+    async def _pass_all(self) -> None:
+        channel: MessageChannel | None = None
+        hangs = False
+        while (passed := await self._passed.get()) is not None:
+            descriptor, connection = passed
+            try:
+                if not hangs:
+                    channel = channel or await self._connect()
+                    await run_within(_READ_S, channel.send(connection, [descriptor]))
+            except (OSError, ChannelClosed) as error:
+                hangs = isinstance(error, TimeoutError)
+                why = f"it has not read for {_READ_S:g} s, and gets no others" if hangs else str(error)
+                _log.warning("The new gateway did not take a client's connection, which is closed: %s", why)
+                if channel is not None:
+                    channel.close()
+                    channel = None
+            finally:
+                os.close(descriptor)
+        if channel is not None:
+            channel.close()
+
+    async def _connect(self) -> MessageChannel:
+        channel = MessageChannel(connect_in(self.folder))
+        await channel.send(Hello.of_this_process("connections"))
+        return channel
 
 
 class ReplaceableGateway(Protocol):
@@ -62,7 +109,7 @@ class ReplaceableGateway(Protocol):
     def leave(self, pid: int) -> None:
         """The process ``pid`` has taken over: drain, give it the connections, and end."""
 
-    def adopt(self, connection: socket, passed: PassedConnection) -> None:
+    def adopt(self, connection: socket.socket, passed: PassedConnection) -> None:
         """Serve a client of an earlier gateway."""
 
 
@@ -89,7 +136,7 @@ class TakeOverServer:
         """Listen no more. Connections that an earlier gateway passes still come."""
         self._tasks.cancel()
 
-    async def _accept(self, listener: socket) -> None:
+    async def _accept(self, listener: socket.socket) -> None:
         with closing(listener):
             while True:
                 connection, _ = await asyncio.get_running_loop().sock_accept(listener)
@@ -101,11 +148,19 @@ class TakeOverServer:
             try:
                 hello, _ = await run_within(_HELLO_S, channel.receive(Hello))
                 if hello.format == FORMAT and hello.wants == "connections":
-                    await adopt_connections(channel, self._gateway.adopt)
+                    await self._adopt_all(channel)
                 else:
                     await self._offer(channel, hello)
             except (ChannelClosed, TimeoutError) as error:
                 _log.info("A gateway that wanted to take over has given up: %s", str(error) or "it gave no reason")
+
+    async def _adopt_all(self, channel: MessageChannel) -> None:
+        """Serve the connections that an earlier gateway passes, until it ends the conversation."""
+        with suppress(ChannelClosed):
+            while True:
+                passed, descriptors = await channel.receive(PassedConnection)
+                for each in descriptors:
+                    self._gateway.adopt(socket.socket(fileno=each), passed)
 
     async def _offer(self, channel: MessageChannel, hello: Hello) -> None:
         if refused := self._why_not(hello):

@@ -14,7 +14,7 @@ from enginehouse.domain.request_record import EndedRequest, RequestRecord
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.fleet.workers import Answers, BackendView, Latencies, News
 from enginehouse.interfaces.exporters import TracedRequest
-from enginehouse.processes.workers.sent_error import SentError
+from enginehouse.processes.workers.channel import SentError
 from enginehouse.relay.live.live_request import MovedStream
 from enginehouse.relay.live.live_state import LiveState
 from enginehouse.telemetry.counter_transfer import CountedTotals, HistogramCounts

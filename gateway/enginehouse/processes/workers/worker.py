@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import pickle
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -17,6 +19,7 @@ from enginehouse.config.schema import Config
 from enginehouse.domain.errors import CannotContinue
 from enginehouse.fleet.workers import BackendView, BoardReader, OutcomeReports
 from enginehouse.plugin_manager.registry import Registry
+from enginehouse.processes.workers.channel import Channel, Send, SentError
 from enginehouse.processes.workers.messages import (
     BackendPlace,
     Configuration,
@@ -26,18 +29,60 @@ from enginehouse.processes.workers.messages import (
     ToWorkerQueues,
 )
 from enginehouse.processes.workers.pages import OwnerPages
-from enginehouse.processes.workers.remote_queue import OwnerQueues
-from enginehouse.processes.workers.reports import Reporter
-from enginehouse.processes.workers.request_events import OwnerExporter, RequestEvents
-from enginehouse.processes.workers.room_turns import RoomTurns
-from enginehouse.processes.workers.sent_error import SentError
-from enginehouse.processes.workers.worker_channel import WorkerChannel
-from enginehouse.processes.workers.worker_memory import WorkerMemory
+from enginehouse.processes.workers.reports import OwnerExporter, Reporter, RequestEvents
+from enginehouse.processes.workers.shared_memory import RoomTurns, WorkerMemory
+from enginehouse.processes.workers.tickets import OwnerQueues
 from enginehouse.relay.live.live_request import MovedStream
 from enginehouse.relay.upstream.outside import Outside
+from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.logs import GatewayLog
 from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.observers import notify
+
+
+class WorkerChannel(Channel):
+    """Hands the owner's calls to the parts of a worker, once they are made from the ``first`` configuration."""
+
+    def __init__(self) -> None:
+        super().__init__(self._lost)
+        self.first: asyncio.Future[Configuration] = asyncio.get_running_loop().create_future()
+        self.when_lost: list[Callable[[], None]] = []
+        self._early: list[tuple[str, int, msgspec.Raw]] | None = []
+
+    def take_early(self) -> None:
+        """Hand over what came while the parts were being made."""
+        early, self._early = self._early or (), None
+        for name, call, arguments in early:
+            self._receive(name, call, arguments)
+        if self.closed:
+            self._lost()
+
+    def _receive(self, name: str, call: int, arguments: msgspec.Raw) -> None:
+        if self._early is None:
+            super()._receive(name, call, arguments)
+        elif name == ToWorker.configure.__name__ and not self.first.done():
+            (first,) = msgspec.msgpack.decode(arguments, type=tuple[Configuration])
+            self.first.set_result(first)
+        else:
+            self._early.append((name, call, arguments))
+
+    def _lost(self) -> None:
+        if not self.first.done():
+            self.first.cancel()
+        for lost in self.when_lost:
+            lost()
+
+
+class SentLog(LogRing):
+    """Sends the lines of a worker's log to the owner, who keeps them. Keeps none itself."""
+
+    def __init__(self, send: Send) -> None:
+        super().__init__()
+        self._send = send
+
+    def write(self, data: bytes) -> None:
+        self._send(ToOwner.log, data)
+
 
 _log = logging.getLogger(__name__)
 

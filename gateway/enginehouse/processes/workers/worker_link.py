@@ -17,11 +17,11 @@ from enginehouse.domain.requirements import heard
 from enginehouse.fleet.workers import Answers, Latencies, News
 from enginehouse.interfaces.exporters import TracedRequest
 from enginehouse.processes.workers.channel import Channel, Send
-from enginehouse.processes.workers.desk import TicketDesk
 from enginehouse.processes.workers.messages import ToDesk, ToOwner, ToPages, ToWorker, WorkerReport
 from enginehouse.processes.workers.pages import PageAnswers
 from enginehouse.processes.workers.publisher import Publisher
 from enginehouse.processes.workers.reports import add_report, hold, take_outcomes
+from enginehouse.processes.workers.tickets import TicketDesk
 from enginehouse.processes.workers.worker_request import WorkerRequest
 from enginehouse.relay.live.live_state import LiveState
 from enginehouse.relay.live.traced_request import swaps_of

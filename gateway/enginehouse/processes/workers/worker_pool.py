@@ -17,13 +17,13 @@ from enginehouse.app.gateway import Gateway
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.interfaces.observers import Observer
+from enginehouse.processes.workers.channel import SentError
 from enginehouse.processes.workers.fork_server import ForkServer, NoForkServer
 from enginehouse.processes.workers.messages import ToWorker, ToWorkerQueues, ToWorkerServer
 from enginehouse.processes.workers.publisher import Publisher
-from enginehouse.processes.workers.request_events import EVENTS
-from enginehouse.processes.workers.sent_error import SentError
+from enginehouse.processes.workers.reports import EVENTS
+from enginehouse.processes.workers.shared_memory import WorkerMemory
 from enginehouse.processes.workers.worker_link import OwnerParts, WorkerLink
-from enginehouse.processes.workers.worker_memory import WorkerMemory
 from enginehouse.telemetry.loop_watch import worker_row
 
 P = ParamSpec("P")

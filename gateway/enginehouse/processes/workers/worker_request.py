@@ -9,9 +9,8 @@ from enginehouse.domain.replica import Route
 from enginehouse.domain.requirements import Requirements, heard
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.domain.tokens import StreamTokens
-from enginehouse.processes.workers.channel import Channel
+from enginehouse.processes.workers.channel import Channel, SentError
 from enginehouse.processes.workers.messages import ToWorker
-from enginehouse.processes.workers.sent_error import SentError
 from enginehouse.relay.live.live_request import LiveRequest, MovedStream
 from enginehouse.relay.live.live_state import LiveState
 

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from enginehouse.interfaces.limit_stores import LimitRule, TakenLimit
-from enginehouse.processes.take_over import connections, new_side, running_side
-from enginehouse.processes.take_over.channel import ChannelClosed, MessageChannel
-from enginehouse.processes.take_over.connections import SuccessorGateway
+from enginehouse.processes.take_over import new_side, running_side
+from enginehouse.processes.take_over.channel import ChannelClosed, MessageChannel, connect_in, listen_in
 from enginehouse.processes.take_over.messages import (
     FORMAT,
     VERSION,
@@ -25,8 +24,7 @@ from enginehouse.processes.take_over.messages import (
     TakeOverOffer,
 )
 from enginehouse.processes.take_over.new_side import Predecessor, TakeOverFailed
-from enginehouse.processes.take_over.place import connect_in, listen_in
-from enginehouse.processes.take_over.running_side import TakeOverServer
+from enginehouse.processes.take_over.running_side import SuccessorGateway, TakeOverServer
 from tests.support.waiting import until, within
 
 TAKEN = {"key/requests": TakenLimit(LimitRule(10, "minute"), 4.5)}
@@ -319,7 +317,7 @@ def test_a_successor_that_is_gone_costs_only_the_connection(tmp_path: Path, capl
 def test_a_successor_that_hangs_costs_only_its_connections(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(connections, "_TAKE_S", 0.01)
+    monkeypatch.setattr(running_side, "_READ_S", 0.01)
 
     async def run() -> None:
         successor = SuccessorGateway(tmp_path)

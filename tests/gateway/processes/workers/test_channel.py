@@ -12,7 +12,7 @@ import pytest
 from enginehouse.domain.errors import RequestError, ShuttingDown
 from enginehouse.processes.workers.channel import Channel
 from enginehouse.processes.workers.messages import BackendPlace
-from enginehouse.processes.workers.worker_channel import WorkerChannel
+from enginehouse.processes.workers.worker import WorkerChannel
 from tests.support.waiting import until
 
 

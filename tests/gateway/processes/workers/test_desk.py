@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from enginehouse.domain.ticket import Ticket
 from enginehouse.processes.workers.channel import Send
-from enginehouse.processes.workers.desk import TicketDesk
+from enginehouse.processes.workers.tickets import TicketDesk
 from enginehouse.scheduling.request_queue import RequestQueue, TicketHolder
 
 

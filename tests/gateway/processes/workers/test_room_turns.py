@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from enginehouse.fleet.workers import LoadBoard
-from enginehouse.processes.workers.room_turns import RoomTurns
+from enginehouse.processes.workers.shared_memory import RoomTurns
 from tests.gateway.scheduling.test_waiting_room import Engines, Guest, Hall
 from tests.support.virtual_time import Run, in_virtual_time
 

@@ -1,15 +1,32 @@
-"""The turns of the waiting rooms of all workers: whoever has waited longest looks for a free slot first."""
+"""The memory that the owner and its workers share. It is made before the workers are forked."""
 
 from __future__ import annotations
 
 import asyncio
+import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 from zlib import crc32
 
+from enginehouse.app.callers import SharedAccounts, share_accounts
 from enginehouse.fleet.workers import TURNS, LoadBoard
+from enginehouse.plugin_manager.registry import Registry
 from enginehouse.scheduling.ticket_queue import WaitingTicket
 from enginehouse.scheduling.waiting_room import OtherRooms
+
+
+class WorkerMemory:
+    """The load of backends, and what plugins of ``registry`` count of requests, for a number of ``workers``."""
+
+    def __init__(self, workers: int, registry: Registry) -> None:
+        self.board = LoadBoard(workers)
+        self._accounts = share_accounts(registry, workers + 1)
+        self._changes = memoryview(mmap.mmap(-1, 8)).cast("q")
+
+    def accounts(self, number: int) -> SharedAccounts:
+        """What the process with a ``number`` shares; the owner's comes after those of all workers."""
+        return SharedAccounts(self._accounts, number, self._changes)
+
 
 _YIELDS_S: Final = 0.003
 """A worker hears of a free slot within about a millisecond. If it has not taken it by then, it cannot use it."""
