@@ -2,7 +2,6 @@
 
 ``admission`` decides who may send what: it asks authenticators who sends a request, and bounds the memory that bodies
 take. The authenticator of keys, which also counts requests, is in the plugin ``callers``. ``cross_origin`` keeps web
-pages away. ``application`` puts all pages together, ``errors``
-are their answers to failures, ``page_facts`` are for pages of plugins, and ``operated`` for those of operators.
-``metrics`` collects the metrics.
+pages away. ``application`` puts all pages together, ``errors`` are their answers to failures, and ``page_facts`` are
+for pages of plugins. ``metrics`` collects the metrics.
 """

@@ -5,21 +5,37 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from prometheus_client.core import Metric
 
-from enginehouse.api.operated import OperatedGateway
 from enginehouse.domain.request import Headers
 from enginehouse.domain.request_record import EndedRequest
 from enginehouse.domain.usage import AuditEntry, UsageRow
+from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.interfaces.accounting import LimitLeft
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.observers import Observer
+from enginehouse.relay.relay import Relay
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.model_totals import ModelTotals
+
+
+class OperatedGateway(NamedTuple):
+    """Its parts, and what it does for operators.
+
+    - ``about``: further facts for the status.
+    - ``reload``: reads the configuration again. Its argument is whether this is a dry run.
+    - ``replacement``: returns what starts another gateway that takes over, if that is possible here.
+    """
+
+    relay: Relay
+    engines: ManagedEngines
+    about: Callable[[], Mapping[str, Any]]
+    reload: Callable[[bool], Awaitable[Any]]
+    replacement: Callable[[], Callable[[], Awaitable[int]] | None]
 
 
 class UsageSums(Protocol):

@@ -12,9 +12,14 @@ from typing import Any
 from prometheus_client import ProcessCollector
 from prometheus_client.core import Metric
 
-from enginehouse.api.metrics.fleet import fleet_metrics
-from enginehouse.api.metrics.process import WorkerFigures, caller_metrics, process_metrics, worker_metrics
-from enginehouse.api.metrics.requests import request_metrics
+from enginehouse.api.metrics import (
+    WorkerFigures,
+    caller_metrics,
+    fleet_metrics,
+    process_metrics,
+    request_metrics,
+    worker_metrics,
+)
 from enginehouse.api.pages.health import HealthPages
 from enginehouse.app.build import check_scheduling, warn_of_missing
 from enginehouse.app.callers import SharedAccounts

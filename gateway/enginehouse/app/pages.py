@@ -14,15 +14,12 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
 from enginehouse.api.application import build_application
-from enginehouse.api.metrics.engines import engine_metrics
-from enginehouse.api.operated import OperatedGateway
-from enginehouse.api.page_facts import PageFacts
-from enginehouse.api.pages.callers import CallerPages
+from enginehouse.api.metrics import engine_metrics
+from enginehouse.api.page_facts import OperatedGateway, PageFacts
+from enginehouse.api.pages.guarded import CallerPages, OperatorPages, UpstreamRoot
 from enginehouse.api.pages.health import HealthPages
 from enginehouse.api.pages.model_list import ModelList
-from enginehouse.api.pages.operators import OperatorPages
 from enginehouse.api.pages.protocols import protocol_pages
-from enginehouse.api.pages.upstream_root import UpstreamRoot
 from enginehouse.app.build import build_sources
 from enginehouse.app.config_change import CurrentConfig
 from enginehouse.app.plugin_instances import create_installed, routes_of_plugins, skip_or_raise

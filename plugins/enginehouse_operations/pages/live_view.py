@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from enginehouse import AttemptRecord, Candidate, Health, ReplicaState, RequestError
-from enginehouse.api.metrics.fleet import waiting_by_replica
-from enginehouse.api.operated import OperatedGateway
+from enginehouse.api.metrics import waiting_by_replica
+from enginehouse.api.page_facts import OperatedGateway
 from enginehouse.backends import BackendStatus
 from enginehouse.domain.explanation import ExplainedCandidate
 from enginehouse.relay.live.live_request import LiveRequest

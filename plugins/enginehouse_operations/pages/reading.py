@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from enginehouse import InvalidRequest
-from enginehouse.api.operated import OperatedGateway
+from enginehouse.api.page_facts import OperatedGateway
 from enginehouse.pages import PageFacts
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from msgspec.inspect import DictType, ListType, Metadata, StructType, Type, Unio
 from starlette.routing import Route
 
 from enginehouse.api.admission import FORM_PATHS, INFERENCE_PATHS
-from enginehouse.api.pages.operators import OperatorPages
+from enginehouse.api.pages.guarded import OperatorPages
 from enginehouse.app import Gateway
 from enginehouse.cli import enginehouse
 from enginehouse.config.load_config import load_config

@@ -4,7 +4,6 @@
 
     model_list  GET /v1/models
     protocols   what protocols of clients answer themselves
-    upstream_root  leads /upstream/MODEL to its page
     health      for load balancers
-    operators   guards every page that needs an admin key
+    guarded     guards the pages that need a key, and leads /upstream/MODEL to its page
 """

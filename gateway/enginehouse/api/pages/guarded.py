@@ -1,4 +1,4 @@
-"""Pages for operators."""
+"""Pages that are guarded as one route, so that none of them can miss the check of who asks."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from time import time
 from typing import Final
 
+from starlette.responses import RedirectResponse
 from starlette.routing import BaseRoute, Match, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from enginehouse.api.admission import Admission
 from enginehouse.api.errors import refuse
-from enginehouse.api.request_headers import headers_of
 from enginehouse.domain.errors import BodyTooLarge, RequestError
+from enginehouse.domain.request import Headers
 from enginehouse.domain.usage import AuditEntry
 
 _log = logging.getLogger("enginehouse.operators")
@@ -22,15 +23,11 @@ _LARGEST: Final = 8 << 20
 """Bytes of a body. An operator asks with a request of a client at most."""
 
 
-class OperatorPages(BaseRoute):
-    """Operators' pages as one route, which admits operators. So no page can miss the check.
+class CallerPages(BaseRoute):
+    """Pages for everyone with a key. ``pages`` may change."""
 
-    ``pages`` may change. ``note`` gets every act of an operator: a request that changes something.
-    """
-
-    def __init__(self, admission: Admission, pages: list[BaseRoute], note: Callable[[AuditEntry], None]) -> None:
-        self._note = note
-        self._admission = admission
+    def __init__(self, admission: Admission, pages: list[BaseRoute]) -> None:
+        self._admit: Callable[[Headers], str] = admission.admit_caller
         self._pages = Router(redirect_slashes=False)
         self._pages.routes = pages
 
@@ -44,12 +41,28 @@ class OperatorPages(BaseRoute):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            operator = self._admission.admit_operator(headers_of(scope))
+            caller = self._admit(_headers_of(scope))
         except RequestError as error:
             await refuse(scope, receive, send, error)
-            return
+        else:
+            await self._answer(scope, receive, send, caller)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, caller: str) -> None:
+        """Answer a request of ``caller``, the name of a key; empty if no keys are set."""
+        await self._pages(scope, receive, send)
+
+
+class OperatorPages(CallerPages):
+    """Pages for operators. ``note`` gets every act of one: a request that changes something."""
+
+    def __init__(self, admission: Admission, pages: list[BaseRoute], note: Callable[[AuditEntry], None]) -> None:
+        super().__init__(admission, pages)
+        self._admit = admission.admit_operator
+        self._note = note
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, caller: str) -> None:
         if _is_act(scope["method"], scope["path"]):
-            send = self._reporting(scope, operator, send)
+            send = self._reporting(scope, caller, send)
         await self._pages(scope, _bounded(receive), send)
 
     def _reporting(self, scope: Scope, operator: str, send: Send) -> Send:
@@ -88,3 +101,28 @@ def _bounded(receive: Receive) -> Receive:
 def _is_act(method: str, path: str) -> bool:
     """Whether a request changes something. llama-swap's ``/unload`` does so with ``GET`` too."""
     return path == "/unload" or (method not in _SAFE and not path.startswith("/api/explain/"))
+
+
+class UpstreamRoot(BaseRoute):
+    """Leads ``/upstream/{model}`` to ``/upstream/{model}/``, as relative links of an engine's pages need it.
+
+    All others below ``/upstream/`` are relayed.
+    """
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        ours = scope["type"] == "http" and scope.get("raw_path", b"").startswith(b"/upstream/")
+        return (Match.FULL if ours else Match.NONE), {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._admission.admit_direct(_headers_of(scope))
+        status = 301 if scope["method"] in ("GET", "HEAD") else 308  # browsers turn a POST that got 301 into a GET
+        query = b"?" + scope["query_string"] if scope["query_string"] else b""
+        await RedirectResponse((scope["raw_path"] + b"/" + query).decode("latin-1"), status)(scope, receive, send)
+
+
+def _headers_of(scope: Scope) -> Headers:
+    """The headers of an HTTP request or a WebSocket handshake, with lower-case names."""
+    return [(name.lower(), value) for name, value in scope["headers"]]

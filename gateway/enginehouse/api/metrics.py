@@ -1,0 +1,273 @@
+"""The gateway's metrics, as Prometheus's library has them: of requests, of backends and queues, of the process."""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from importlib.metadata import version
+from itertools import accumulate
+from typing import NamedTuple
+from urllib.parse import quote
+
+from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from enginehouse.api.admission import BodyMemory
+from enginehouse.domain.errors import all_codes
+from enginehouse.domain.replica import Candidate, Health, Reason, ReplicaState
+from enginehouse.engines.managed_engines import ManagedEngines
+from enginehouse.interfaces.accounting import Accounting
+from enginehouse.interfaces.exporters import ExportCounters
+from enginehouse.relay.context import RelayContext
+from enginehouse.relay.relay import Relay
+from enginehouse.telemetry import metric_list as metrics
+from enginehouse.telemetry.counters import HISTOGRAMS, OTHER, Counters, Histogram, KeyCounts
+from enginehouse.telemetry.loop_watch import LoopMonitor
+from enginehouse.telemetry.metric_list import MetricInfo
+from enginehouse.telemetry.plugin_times import PluginTimes
+
+Labels = tuple[str, ...]
+
+_REFUSED_RETRIES = (("retry",), ("continuation",), ("hedge",))
+_HEDGES = (("won",), ("lost",), ("failed",))
+_CONTINUATIONS = (
+    *(("broken", "tokens"), ("broken", "text"), ("broken", "restart")),
+    *(("moved", "tokens"), ("moved", "text")),
+)
+_STATUSES = ("200", "500", "502", "503", "504")
+_OF_MODELS = (
+    "capability_mismatch",
+    "fallback_exhausted",
+    "load_failed",
+    "no_healthy_backend",
+    "overloaded",
+    "queue_full",
+    "queue_timeout",
+    "upstream_error",
+    "upstream_timeout",
+)
+"""The codes of errors that a model, or its engines, may be the cause of."""
+Numbers = Iterable[tuple[Sequence[str], float]]
+"""The values of the labels, and the value of their series."""
+_Bucket = tuple[str, float] | tuple[str, float, Exemplar]
+Histograms = Iterable[tuple[Sequence[str], Histogram]]
+_version = cache(version)  # it reads files
+_OF_MODEL = "{model}"
+
+
+def numbers(metric: MetricInfo, series: Numbers) -> Metric:
+    """The family of a counter or a gauge."""
+    make = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+    family = make(metric.name, metric.text, labels=metric.labels)
+    for labels, value in series:
+        family.add_metric(labels, value)
+    return family
+
+
+def histograms(metric: MetricInfo, series: Histograms) -> Metric:
+    """The family of a histogram."""
+    family = HistogramMetricFamily(metric.name, metric.text, labels=metric.labels)
+    for labels, histogram in series:
+        bounds = (*map(str, histogram.bounds), "+Inf")
+        buckets: list[_Bucket] = list(zip(bounds, accumulate(histogram.counts), strict=True))
+        for place, (trace_id, seconds) in list(histogram.exemplars.items()):
+            buckets[place] = (*buckets[place][:2], Exemplar({"trace_id": trace_id}, seconds))
+        family.add_metric(labels, buckets, histogram.total)
+    return family
+
+
+def _from_zero(known: Iterable[tuple[str, ...]], counted: Iterable[tuple[tuple[str, ...], float]]) -> Numbers:
+    """``counted``, and 0 for the ``known`` labels that are not: a rate wants a first value."""
+    return {**dict.fromkeys(known, 0), **dict(counted)}.items()
+
+
+def request_metrics(relay: Relay, body_memory: BodyMemory) -> Iterator[Metric]:
+    """The families of requests, by backend and model."""
+    context, counters = relay.context, relay.context.counters
+    yield numbers(metrics.REQUESTS, _from_zero(_born_requests(context), _statuses(counters)))
+    yield numbers(metrics.LIVE, [([], len(relay.live))])
+    yield numbers(metrics.BODY_BYTES, [([], body_memory.held)])
+    yield numbers(metrics.ENGINE_BYTES, [([], relay.context.engine_memory.held)])
+    yield numbers(metrics.DROPPED, (([kind], count) for kind, count in relay.context.engine_memory.dropped.items()))
+    for name, metric in HISTOGRAMS:
+        yield histograms(metric, (([backend, model], getattr(each, name)) for backend, model, each in counters))
+    yield numbers(metrics.INPUT_TOKENS, _of_keys(counters, lambda counts: counts.input_tokens))
+    yield numbers(metrics.CACHED_TOKENS, _of_keys(counters, lambda counts: counts.cached_tokens))
+    yield numbers(metrics.OUTPUT_TOKENS, _output_tokens(counters))
+    known = {**_born_counters(context), metrics.MIRRORED: relay.mirrors.labels()}
+    for metric in counters.by_metric:
+        yield numbers(metric, _from_zero(known.get(metric, ()), counters.labelled(metric)))
+    for metric in counters.times:
+        yield histograms(metric, counters.labelled_times(metric))
+    yield numbers(metrics.RECORDS_DROPPED, [([], relay.requests.delivery.dropped)])
+    drops = relay.context.router.filter_drops
+    yield numbers(metrics.FILTER_DROPS, (([name], count) for name, count in drops.items()))
+
+
+def _statuses(counters: Counters) -> Iterator[tuple[tuple[str, ...], int]]:
+    for backend, model, series in counters:
+        for key, counts in series.keys.items():
+            for (status, reason), count in counts.requests.items():
+                yield (backend, model, str(status), reason, key), count
+
+
+def _of_keys(counters: Counters, count: Callable[[KeyCounts], int]) -> Numbers:
+    return (
+        ([backend, model, key], count(counts))
+        for backend, model, series in counters
+        for key, counts in series.keys.items()
+    )
+
+
+def _output_tokens(counters: Counters) -> Numbers:
+    for backend, model, series in counters:
+        for key, counts in series.keys.items():
+            yield [backend, model, "usage", key], counts.from_usage
+            yield [backend, model, "chunks", key], counts.from_chunks
+
+
+def fleet_metrics(relay: Relay, engines: ManagedEngines) -> Iterator[Metric]:
+    """The families of backends, replicas, queues and swaps."""
+    context = relay.context
+    backends = context.fleet.backends()
+    yield numbers(metrics.PENDING, (([each.name], each.pending) for each in backends))
+    yield numbers(metrics.HEALTHY, (([each.name], each.health is Health.HEALTHY) for each in backends))
+    yield numbers(metrics.LATENCY, (([each.name], each.avg_latency_ms / 1000) for each in backends))
+    yield numbers(metrics.ERROR_SHARE, (([each.name], each.error_share) for each in backends))
+    yield numbers(metrics.GPU_MEMORY, _gpus(engines))
+    used = (([each.host, str(each.gpu)], each.utilization) for each in engines.gpus())
+    yield numbers(metrics.GPU_UTILIZATION, ((labels, share) for labels, share in used if share is not None))
+    yield numbers(metrics.REPLICA_STATE, _states(relay))
+    yield numbers(metrics.QUEUE_DEPTH, _depths(relay, engines))
+    begun = {(name, outcome): Histogram() for name in _launched(context) for outcome in ("ready", "failed")}
+    yield histograms(metrics.SWAPS, {**begun, **context.counters.swaps}.items())
+
+
+def waiting_by_replica(relay: Relay, engines: ManagedEngines) -> Counter[str]:
+    """How many requests wait for each replica. The tickets of a backend with a limit name no replica."""
+    waiting = engines.waiting()
+    if not waiting:
+        return Counter()
+    routes = {live.ticket: live.route.chosen.replica for live in relay.live if live.ticket and live.route}
+    return Counter(routes.get(ticket, ticket.replica) for ticket in waiting)
+
+
+def _gpus(engines: ManagedEngines) -> Numbers:
+    for each in engines.gpus():
+        yield [each.host, str(each.gpu), "used"], each.used
+        yield [each.host, str(each.gpu), "free"], each.free
+
+
+def _depths(relay: Relay, engines: ManagedEngines) -> Numbers:
+    """The waiting requests of each replica that has a queue, and of each model that requests wait for."""
+    context, depths = relay.context, waiting_by_replica(relay, engines)
+    depths.update(context.waiting_room.models)
+    queued = ((each.replica,) for each in _replicas(context) if each.backend in context.queues)
+    return _from_zero(queued, (((replica,), count) for replica, count in depths.items()))
+
+
+def _states(relay: Relay) -> Numbers:
+    """Whether a replica is in a state. Above ``max_series`` replicas, the states are summed up."""
+    context = relay.context
+    replicas = [each for candidates in context.fleet.snapshot.models.values() for each in candidates]
+    most = context.counters.max_series
+    for each in replicas[:most]:
+        yield from (([each.replica, state.value], int(each.state is state)) for state in ReplicaState)
+    rest = Counter(each.state.value for each in replicas[most:])
+    yield from (([OTHER, state], count) for state, count in rest.items())
+
+
+class WorkerFigures(NamedTuple):
+    """``replaced``: how many workers were replaced, by reason. ``busy``: the share of each loop; live."""
+
+    replaced: Mapping[str, int]
+    busy: Mapping[int, float]
+
+
+def caller_metrics(accounting: Accounting) -> Iterator[Metric]:
+    """The families of callers."""
+    for metric, series in accounting.measure().items():
+        yield numbers(metric, series)
+
+
+def worker_metrics(workers: WorkerFigures) -> Iterator[Metric]:
+    """The families of workers, empty in a gateway of one process."""
+    yield numbers(metrics.WORKERS_REPLACED, (([why], count) for why, count in workers.replaced.items()))
+    yield numbers(metrics.WORKER_BUSY, (([str(number)], busy) for number, busy in workers.busy.items()))
+
+
+def process_metrics(monitor: LoopMonitor, plugin_times: PluginTimes, exported: ExportCounters) -> Iterator[Metric]:
+    """The families of the process."""
+    yield histograms(metrics.LOOP_LAG, [([], monitor.lag)])
+    slow = list(monitor.slow.items())  # the watchdog, a thread of its own, may add one meanwhile
+    yield numbers(metrics.SLOW_CALLS, (([plugin], count) for plugin, count in slow))
+    times = list(plugin_times.by_plugin.items())
+    yield histograms(metrics.PLUGIN_TIME, (([p.kind, p.type, p.name or p.type], timed) for p, timed in times))
+    yield numbers(metrics.SPANS, [(["sent"], exported.spans), (["failed"], exported.failed)])
+    yield numbers(metrics.TRACES_DROPPED, (([why], count) for why, count in exported.dropped.items()))
+    yield numbers(metrics.EXPORTER_RESTARTS, [([], exported.restarts)])
+    yield numbers(metrics.BUILD, [([_version("enginehouse"), platform.python_version()], 1)])
+
+
+def engine_metrics(context: RelayContext) -> Iterator[tuple[str, str, str]]:
+    """The backend and the path of each page, and the model that it is of: empty if it is about all of them."""
+    for backend, upstream in context.upstreams.items():
+        path = context.drivers[backend].figures.metrics_path
+        if _OF_MODEL in path:
+            for model in context.fleet.snapshot.ready_on(backend):
+                yield backend, path.replace(_OF_MODEL, quote(model, safe="")), model
+        elif upstream.pool.origin.host:
+            yield backend, path, ""
+
+
+def _replicas(context: RelayContext) -> list[Candidate]:
+    """All replicas, as many as there may be series."""
+    found = (each for candidates in context.fleet.snapshot.models.values() for each in candidates)
+    return [each for each, _ in zip(found, range(context.counters.max_series), strict=False)]
+
+
+def _born_requests(context: RelayContext) -> Iterator[Labels]:
+    """Of each replica and key, from the start: the usual statuses, with the reasons that routes may have."""
+    reasons = [Reason.MATCH, Reason.RETRY]
+    reasons += [Reason.HEDGE] if context.hedging is not None else []
+    found, keys = _replicas(context), context.key_names
+    for key in keys[: max(1, context.counters.max_series // max(1, len(found)))]:
+        for each in found:
+            for status in _STATUSES:
+                for reason in reasons:
+                    yield each.backend, each.model, status, reason.value, key
+
+
+def _born_counters(context: RelayContext) -> Mapping[MetricInfo, Iterable[Labels]]:
+    """The labels of what is rare, from the start: a rate wants a value before the first event."""
+    hedges = _backends(context, *_HEDGES) if context.hedging is not None else ()
+    return {
+        metrics.REFUSED: _refusals(context),
+        metrics.EVICTIONS: ((replica,) for replica in _launched(context)),
+        metrics.RETRIES: _backends(context),
+        metrics.RETRIES_REFUSED: _REFUSED_RETRIES,
+        metrics.HEDGES: hedges,
+        metrics.STALE: _backends(context),
+        metrics.CONTINUATIONS: _backends(context, *_CONTINUATIONS),
+    }
+
+
+def _launched(context: RelayContext) -> list[str]:
+    """The replicas whose engines the gateway launches, or makes load models."""
+    queues = {name for name, queue in context.queues.items() if queue.launches}
+    return [each.replica for each in _replicas(context) if each.backend in queues]
+
+
+def _refusals(context: RelayContext) -> Iterator[Labels]:
+    """Every code, and for each model those that it may be the cause of."""
+    yield from ((code, "") for code in all_codes())
+    most = context.counters.max_series // len(_OF_MODELS)
+    for model in list(context.fleet.snapshot.models)[:most]:
+        yield from ((code, model) for code in _OF_MODELS)
+
+
+def _backends(context: RelayContext, *values: tuple[str, ...]) -> Iterator[Labels]:
+    """Each backend; with each of ``values``, if there are any."""
+    for name in context.upstreams:
+        yield from ((name, *each) for each in values or ((),))
