@@ -156,7 +156,7 @@ def probe_backend(name: str, prober: Prober, engines: ManagedEngines, context: H
     prober.add(
         name,
         context.drivers[context.config.backends[name].driver],
-        Client(context.upstreams[name], context.config.checks.timeout),
+        Client(context.upstreams[name], None),
         on_concurrency=partial(engines.remote.report, name),
         on_models=partial(engines.discover, name),
     )

@@ -214,7 +214,8 @@ class Engine:
         try:
             if launches.strays:
                 await asyncio.wait(launches.strays)
-            await self._prepare_gpus()
+            if not (self.elsewhere or launches.places_gpus):
+                await self._prepare_gpus()
             while self._endings:
                 await asyncio.wait(self._endings)
             await self._run_start(self._launch(self.run if self.is_asleep else None))
@@ -235,12 +236,11 @@ class Engine:
 
     async def _prepare_gpus(self) -> None:
         """Choose the GPUs of an engine that is launched, and wait until ended engines have freed them."""
-        launches = self.launches
-        if self.elsewhere or launches.places_gpus:
-            return
-        if self.state is not ReplicaState.SLEEPING:
-            self.gpus = await launches.gpus.assign(self.replica, self.managed.model.gpus)
-        await launches.gpus.until_free(self.replica, launches.learned.measured.get(self.replica))
+        gpus = self.launches.gpus
+        if not self.is_asleep:
+            self.gpus = await gpus.assign(self.replica, self.managed.model.gpus)
+        if gpus.now:
+            await gpus.until_free(self.replica, self.launches.learned.measured.get(self.replica))
 
     async def examine(self) -> None:
         """Measure the memory of an engine that has just become ready, and ask for its limit."""
@@ -358,12 +358,12 @@ class Engine:
                 self._be_ready(await Start(self).bring_up(sleeper))
                 return
             await self.finish(self.end(sleeper))
-        gpus = self.launches.gpus
-        tries = gpus.second_tries()
+        gpus, tries = self.launches.gpus, None
         while True:
             try:
                 run = await Start(self).bring_up()
             except NotEnoughMemory:  # noqa: PERF203 - four tries at most
+                tries = tries or gpus.second_tries(self._began)
                 if (pause := next(tries, None)) is None:
                     raise
                 text = "%s found too little memory just after the end of an engine: it is tried again within %g s"

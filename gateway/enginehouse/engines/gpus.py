@@ -107,10 +107,12 @@ class Gpus:
 
         Raises ``ConfigError`` if there are not enough.
         """
-        self.release(replica)
+        self._assigned.pop(replica, None)
         if isinstance(wanted, int):
             await self.refresh()
-        chosen = assign_gpus(wanted, self.allowed, self.now, self._assigned.values())
+            chosen: Sequence[int] | None = pick_gpus(wanted, self.allowed, self.now, self._assigned.values())
+        else:
+            chosen = self.allowed if wanted is None else wanted
         if chosen is None:
             return ""
         self._assigned[replica] = chosen
@@ -133,10 +135,9 @@ class Gpus:
         """Note that an engine has ended or gone to sleep."""
         self._last_end = asyncio.get_running_loop().time()
 
-    def second_tries(self) -> Iterator[float]:
-        """The longest waits before a start that begins now and finds too little memory is tried again."""
-        now = asyncio.get_running_loop().time()
-        ended_lately = self._last_end is not None and now - self._last_end <= _SOON_S
+    def second_tries(self, began: float) -> Iterator[float]:
+        """The longest waits before a start that ``began`` then and found too little memory is tried again."""
+        ended_lately = self._last_end is not None and began - self._last_end <= _SOON_S
         return iter(_SECOND_TRIES_S if ended_lately else ())
 
     async def used_by(self, processes: Collection[int]) -> int:
@@ -203,22 +204,14 @@ def _allowed(settings: HostSettings) -> Sequence[int] | None:
     return settings.gpus if isinstance(settings.gpus, list) else None
 
 
-def assign_gpus(
-    wanted: int | Sequence[int] | None,
-    allowed: Sequence[int] | None,
-    gpus: Sequence[Gpu],
-    taken: Iterable[Sequence[int]],
-) -> Sequence[int] | None:
-    """The numbers of the GPUs that an engine may see; ``None`` if it may see all of them.
+def pick_gpus(
+    wanted: int, allowed: Sequence[int] | None, gpus: Sequence[Gpu], taken: Iterable[Sequence[int]]
+) -> Sequence[int]:
+    """The numbers of so many GPUs for an engine, among those ``allowed`` on the host; ``None`` allows every one.
 
-    ``wanted`` is their number or a list of them; ``None`` for all that are ``allowed`` on the host, which is ``None``
-    for every one. ``gpus`` are the known ones, ``taken`` those of each running engine. Of several, those with the
-    fewest engines come first, then those with the most free memory. Raises ``ConfigError`` if there are not enough.
+    ``gpus`` are the known ones, ``taken`` those of each running engine. Those with the fewest engines come first, then
+    those with the most free memory. Raises ``ConfigError`` if there are not enough.
     """
-    if wanted is None:
-        return allowed
-    if not isinstance(wanted, int):
-        return wanted
     known = {gpu.index: gpu for gpu in gpus}
     choice = allowed if allowed is not None else sorted(known)
     if wanted > len(choice):

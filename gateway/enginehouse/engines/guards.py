@@ -21,7 +21,7 @@ from enginehouse.interfaces.engine_caches import CacheFollower
 from enginehouse.interfaces.launch_spec import FoundModel, ModelFacts
 from enginehouse.interfaces.launchers import EngineProcess, Exit, Launcher
 from enginehouse.interfaces.places import Place
-from enginehouse.telemetry.plugin_failures import await_plugin, plugin_failed, wrong_result
+from enginehouse.telemetry.plugin_failures import passes, plugin_failed, wrong_result
 
 Fits = Callable[[Any], bool]
 """Whether a method may return this."""
@@ -112,7 +112,14 @@ def _checked(plugin: PluginId, name: str, method: Callable[..., Any], *, waits: 
         return wrong_result(plugin, f"returned {returned} from {name} instead of {wanted}")
 
     async def ask(*arguments: object) -> Any:
-        answer = await await_plugin(plugin, asked, *arguments)
+        try:
+            answer = method(*arguments)
+            if isawaitable(answer):
+                answer = await answer
+        except BaseException as error:
+            if passes(error):
+                raise
+            raise plugin_failed(plugin, error) from error
         if not fits(answer):
             raise wrong(answer)
         return _ProcessGuard(plugin, answer) if isinstance(answer, EngineProcess) else answer
@@ -128,18 +135,7 @@ def _checked(plugin: PluginId, name: str, method: Callable[..., Any], *, waits: 
             raise wrong(answer)
         return answer
 
-    asked = method if iscoroutinefunction(method) else _awaitable(method)
     return ask if waits else call
-
-
-def _awaitable(method: Callable[..., Any]) -> Callable[..., Any]:
-    """``method``, which need not be asynchronous."""
-
-    async def ask(*arguments: object) -> Any:
-        answer = method(*arguments)
-        return await answer if isawaitable(answer) else answer
-
-    return ask
 
 
 def _exactly(*kinds: type) -> Fits:

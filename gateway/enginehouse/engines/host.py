@@ -35,8 +35,6 @@ from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.observers import notify
 
 _MEASURE_EVERY_S = 30.0
-_CLIENT_S = 60.0
-"""The time limit of a request to an engine that starts, falls asleep or wakes."""
 
 
 class Host(EngineControl, EngineListener):
@@ -95,9 +93,11 @@ class Host(EngineControl, EngineListener):
         """HTTP to an engine that the relay does not use yet, or to a server elsewhere."""
         context = self._context
         if backend in context.config.backends:
-            return Client(context.upstreams[backend], _CLIENT_S)
-        upstream = Upstream(backend, BackendSettings(url=address), context.config.timeouts, context.outside)
-        return Client(upstream, _CLIENT_S)
+            return Client(context.upstreams[backend], None)
+        upstream = context.upstreams.get(backend)
+        if upstream is None:  # its replica is being removed
+            upstream = Upstream(backend, BackendSettings(url=address), context.config.timeouts, context.outside)
+        return Client(upstream.ahead(address), None)
 
     def begin(self) -> None:
         """Begin the background work, on a host where no engine can be left running."""
@@ -360,14 +360,21 @@ class Host(EngineControl, EngineListener):
         return [replica for replica, engine in self.engines.items() if engine.shown not in AT_REST]
 
     def engine_changed(self, engine: Engine) -> None:
-        backend, state = engine.managed.backend, engine.shown
+        backend, state, fleet = engine.managed.backend, engine.shown, self._context.fleet
         if engine.removal is None:
-            if not engine.elsewhere:
-                self._find(engine)
+            if not engine.elsewhere:  # the relay, and the prober, find a ready engine, and no other one
+                upstream, run = self._context.upstreams[backend], engine.run
+                if state is ReplicaState.READY and run is not None:
+                    upstream.locate(run.process.address)
+                    fleet.locate(backend, run.place.node, run.place.unit)
+                else:
+                    self._prober.remove(backend)
+                    if upstream.pool.origin.host:
+                        upstream.locate("")
             kept = engine.cache.estimated if engine.keeps_cache and state is not ReplicaState.READY else 0
             self._show(engine, engine.problem, kept)
             if state is ReplicaState.READY and not engine.elsewhere:
-                self._context.fleet.succeeded(backend)
+                fleet.succeeded(backend)
             if state is ReplicaState.FAILED and engine.is_lost:
                 self._drains.cut_off(engine.replica, engine.problem)
         notify(self._on_replica_state, engine.replica, state)
@@ -389,18 +396,6 @@ class Host(EngineControl, EngineListener):
     def engine_exited(self, engine: Engine) -> None:
         self.queue.exited(engine.replica)
 
-    def _find(self, engine: Engine) -> None:
-        """Have the relay, and the prober, find a ready engine, and no other one."""
-        backend, run = engine.managed.backend, engine.run
-        upstream = self._context.upstreams[backend]
-        if engine.shown is ReplicaState.READY and run is not None:
-            upstream.locate(run.process.address)
-            self._context.fleet.locate(backend, run.place.node, run.place.unit)
-            return
-        self._prober.remove(backend)
-        if upstream.pool.origin.host:
-            upstream.locate("")
-
     def _show(self, engine: Engine, problem: str = "", cache_kept: int = 0) -> None:
         """Show routing the state of a replica. ``cache_kept``: the tokens that it has again after its launch."""
         wake_s = 0.0 if engine.shown is ReplicaState.READY else engine.wake_s
@@ -412,7 +407,7 @@ class Host(EngineControl, EngineListener):
         managed, run = engine.managed, engine.run
         if engine.elsewhere or run is None:
             return
-        client = Client(self._context.upstreams[managed.backend], self._context.config.checks.timeout)
+        client = Client(self._context.upstreams[managed.backend], None)
         on_concurrency = None if managed.model.concurrency else partial(self._note_limit, engine)
         self._prober.add(
             managed.backend, managed.driver, client, managed.model.health_path, on_concurrency, is_healthy=True

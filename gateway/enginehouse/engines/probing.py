@@ -73,7 +73,8 @@ class HealthCheck:
         """
         client = _LastAnswer(engine)
         try:
-            if await run_within(timeout, self._is_healthy(client)):
+            asked = self._ask_page(client) if self._path else self._driver.healthy(client)
+            if await run_within(timeout, asked):
                 return None
         except TimeoutError:
             return Late(f"no answer to its health check within {timeout:g} s")
@@ -88,9 +89,7 @@ class HealthCheck:
             return f"its health check failed with {type(error).__name__}"
         return client.last or "its driver says that it is not healthy"
 
-    async def _is_healthy(self, engine: EngineClient) -> bool:
-        if not self._path:
-            return await self._driver.healthy(engine)
+    async def _ask_page(self, engine: EngineClient) -> bool:
         if self._path == ANY_ANSWER:
             await engine.request("GET", "/")
             return True

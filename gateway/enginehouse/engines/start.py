@@ -137,6 +137,7 @@ class StartingEngine(Protocol):
     log: LogRing
     errors: StartErrors
     cache: EngineCache
+    state: ReplicaState
     keeps_cache: bool
     launches: Launches
     connect: Callable[[str], EngineClient]
@@ -339,7 +340,8 @@ class Start:
             place = await engine.launches.find_place(engine.name, engine.needs, limit, waits)
         except TimeoutError:
             raise engine.errors.unplaced(limit, self.problem, self.first_line) from None
-        self._note(ReplicaState.STARTING)
+        if engine.state is not ReplicaState.STARTING:
+            self._note(ReplicaState.STARTING)
         return place
 
     async def _launched(self, place: Place) -> EngineRun:

@@ -86,16 +86,17 @@ async def await_plugin(plugin: PluginId, method: Callable[..., Awaitable[T]], *a
     """
     try:
         return await method(*arguments)
-    except EnginehouseError as error:
-        if not _has_text(error):
-            raise plugin_failed(plugin, error) from error
-        raise
-    except GeneratorExit:
-        raise
     except BaseException as error:
-        if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+        if passes(error):
             raise
         raise plugin_failed(plugin, error) from error
+
+
+def passes(error: BaseException) -> bool:
+    """Whether ``await_plugin`` passes an ``error`` of the plugin on as it is."""
+    if isinstance(error, EnginehouseError):
+        return _has_text(error)
+    return isinstance(error, GeneratorExit) or (isinstance(error, asyncio.CancelledError) and _is_cancelled())
 
 
 def _has_text(error: Exception) -> bool:

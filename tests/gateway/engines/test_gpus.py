@@ -13,7 +13,7 @@ from enginehouse import ConfigError
 from enginehouse.config.schema import HostSettings
 from enginehouse.domain.gpu import Gpu
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.engines.gpus import Gpus, assign_gpus, host_gpus
+from enginehouse.engines.gpus import Gpus, host_gpus, pick_gpus
 from enginehouse.engines.guards import guarded_launcher
 from enginehouse.errors import PluginFailed
 from enginehouse_local import LocalLauncher
@@ -60,9 +60,6 @@ def test_gpus_that_vanish_are_none(library: FakeNvml, caplog: pytest.LogCaptureF
 @pytest.mark.parametrize(
     ("wanted", "allowed", "taken", "given"),
     [
-        (None, None, [], None),
-        (None, [1], [], [1]),
-        ([0, 2], [0, 1], [], [0, 2]),
         (1, None, [], [2]),
         (2, None, [], [1, 2]),
         (1, [0, 1], [], [1]),
@@ -72,18 +69,24 @@ def test_gpus_that_vanish_are_none(library: FakeNvml, caplog: pytest.LogCaptureF
     ],
 )
 def test_an_engine_gets_the_gpus_with_the_fewest_engines_and_the_most_memory(
-    wanted: int | list[int] | None, allowed: list[int] | None, taken: list[list[int]], given: list[int] | None
+    wanted: int, allowed: list[int] | None, taken: list[list[int]], given: list[int]
 ) -> None:
     gpus = [gpu(0, free=10), gpu(1, free=20), gpu(2, free=30)]
-    assert assign_gpus(wanted, allowed, gpus, taken) == given
+    assert pick_gpus(wanted, allowed, gpus, taken) == given
 
 
 def test_more_gpus_than_there_are_is_an_error_with_a_remedy() -> None:
     with pytest.raises(ConfigError, match=r"4 GPUs are wanted, and the host has 2.*hosts\.\*\.gpus"):
-        assign_gpus(4, [0, 1], [gpu(0), gpu(1)], [])
+        pick_gpus(4, [0, 1], [gpu(0), gpu(1)], [])
     with pytest.raises(ConfigError, match=r"the host has 0.*enginehouse\[gpu\]"):
-        assign_gpus(1, None, [], [])
-    assert assign_gpus(2, [0, 1], [], []) == [0, 1], "a list needs no library"
+        pick_gpus(1, None, [], [])
+    assert pick_gpus(2, [0, 1], [], []) == [0, 1], "a list needs no library"
+
+
+async def test_an_engine_gets_the_gpus_that_are_listed_for_it_else_those_of_its_host() -> None:
+    gpus = Gpus(None, [1])
+    assert (await gpus.assign("a", None), await gpus.assign("b", [0, 2])) == ("1", "0,2")
+    assert await Gpus().assign("a", None) == ""
 
 
 async def test_two_engines_get_two_gpus_and_give_them_back() -> None:

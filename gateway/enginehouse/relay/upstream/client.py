@@ -38,9 +38,12 @@ def client_of(
 
 
 class Client:
-    """An ``EventClient`` on the connections that live requests use. ``largest``: of an answer, instead of the usual."""
+    """An ``EventClient`` on the connections that live requests use. ``largest``: of an answer, instead of the usual.
 
-    def __init__(self, upstream: Upstream, timeout: float, largest: int = 0) -> None:
+    ``timeout``: in seconds, of one request; ``None`` if whoever asks has a limit.
+    """
+
+    def __init__(self, upstream: Upstream, timeout: float | None, largest: int = 0) -> None:
         self._upstream = upstream
         self._timeout = timeout
         self._largest = largest
@@ -51,6 +54,8 @@ class Client:
         Raises ``UpstreamError``, also for an answer that is too large, ``UpstreamTimeout`` for one that is late, and
         ``Overloaded`` if there is no room for it.
         """
+        if self._timeout is None:
+            return await self._request(method, path, body)
         try:
             return await run_within(self._timeout, self._request(method, path, body))
         except TimeoutError:

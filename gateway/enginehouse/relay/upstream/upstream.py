@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import Final, cast
 
+from msgspec import structs
+
 from enginehouse.aio.clock import loop_clock
 from enginehouse.aio.write_batch import WriteBatch
 from enginehouse.config.schema import BackendSettings, TimeoutSettings
@@ -158,15 +160,23 @@ class Upstream:
         self._withheld = with_authorization(NOT_TO_ENGINE) if passes else NOT_TO_ENGINE
         self._withheld_traced = with_authorization(TRACED_NOT_TO_ENGINE) if passes else TRACED_NOT_TO_ENGINE
         self._fixed: dict[str, bytes] = {}
+        self._ahead: Upstream | None = None
 
     def is_for(self, settings: BackendSettings) -> bool:
         """Whether requests reach a backend of these ``settings`` in the same way."""
         return all(getattr(settings, key) == getattr(self._settings, key) for key in _REACHING)
 
+    def ahead(self, url: str) -> Upstream:
+        """The way to the engine that starts at ``url``, for the gateway alone. ``locate`` has others use it."""
+        settings = structs.replace(self._settings, url=url)
+        self._ahead = Upstream(self.name, settings, self.timeouts, self.outside, most_idle=self._most_idle)
+        return self._ahead
+
     def locate(self, url: str) -> None:
         """Send requests to ``url`` from now on; if it is empty, the engine does not run."""
         self.pool.close()
-        self.pool = self._pool(url)
+        ahead, self._ahead = self._ahead, None
+        self.pool = ahead.pool if ahead is not None and ahead._settings.url == url else self._pool(url)
         self._fixed.clear()
 
     def _pool(self, url: str) -> Pool:
