@@ -11,6 +11,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -44,6 +45,7 @@ def died_in_this_era(known: str) -> bool:
     return bool(era) and era == _era()
 
 
+@cache
 def _era() -> str:
     """Identifies the boot and the container, within which process numbers are unique. Empty if unknown."""
     if not psutil.LINUX:

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Mapping
 
 from enginehouse.domain.errors import ConfigError, EnginehouseError
-from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.engine import Engine
 from enginehouse.engines.launch_line import fingerprint
 from enginehouse.engines.launches import Launches
@@ -44,20 +43,6 @@ async def take_over(
         await asyncio.wait(adoptions, timeout=_FIRST_LOOK_S)
 
 
-def begin_adoption(engine: Engine, process: EngineProcess, place: Place) -> None:
-    """Begin to take over ``process`` at ``place`` as that of ``engine``."""
-    engine.before = engine.launches.tasks.start(_adopt(engine, process, place))
-
-
-async def _adopt(engine: Engine, process: EngineProcess, place: Place) -> None:
-    try:
-        await engine.adopt(process, place)
-        await engine.examine()
-    except EnginehouseError:  # the engine has logged it
-        if engine.state is ReplicaState.FAILED:
-            engine.listener.engine_exited(engine)
-
-
 async def _take_over(
     launches: Launches, name: str, record: EngineRecord, engine: Engine | None, drained: asyncio.Future[None] | None
 ) -> None:
@@ -73,7 +58,7 @@ async def _take_over(
     if wanted is not None:
         _log.info("%s still runs and is taken over", name)
         launches.gpus.adopt(wanted.replica, record.gpus)
-        begin_adoption(wanted, process, record.place)
+        wanted.adopt(process, record.place)
     elif drained is None:
         await _stop_stray(launches, name, process, drained)
     else:

@@ -286,11 +286,19 @@ class Engine:
         if not self.is_removed:
             self.listener.engine_exited(self)
 
-    async def adopt(self, process: EngineProcess, place: Place) -> None:
-        """Take over an engine of an earlier gateway, in place of ``bring_up``. Wake it if it may be asleep."""
+    def adopt(self, process: EngineProcess, place: Place) -> None:
+        """Begin to take over ``process``, which runs already, in place of a start. Wake it if it may be asleep."""
+        self.before = self.launches.tasks.start(self._adopt(process, place))
+
+    async def _adopt(self, process: EngineProcess, place: Place) -> None:
         self.launches.claim(place)
         self.run = run = EngineRun(self, process, place, self.log.written)
-        await self._run_start(self._take_over(run))
+        try:
+            await self._run_start(self._take_over(run))
+            await self.examine()
+        except EnginehouseError:  # logged already
+            if self.state is ReplicaState.FAILED:
+                self.listener.engine_exited(self)
 
     def retire(self) -> None:
         """Be seen as stopping until the engine has stopped, so that it gets no new requests."""
@@ -313,7 +321,7 @@ class Engine:
         elif self._starting is None:
             self._become(ReplicaState.STOPPED)
         if self.retired:  # no engine ran, so no event has told it
-            self._tell(self.state)
+            self._become(self.state, self.problem, again=True)
 
     async def leave(self) -> None:
         """Stop watching an engine that runs on."""
@@ -443,22 +451,19 @@ class Engine:
         if self.state is not ReplicaState.STOPPING:
             self._become(state, problem)
 
-    def _become(self, state: ReplicaState, problem: str = "") -> None:
+    def _become(self, state: ReplicaState, problem: str = "", *, again: bool = False) -> None:
         is_new = state is not self.state
-        if not is_new and (state not in _TOLD_IN_PARTS or problem == self.problem):
+        if not (is_new or again) and (state not in _TOLD_IN_PARTS or problem == self.problem):
             self.problem = problem
             return
         self.problem = problem
         if state is ReplicaState.DOWNLOADING:
             if is_new:
                 _log.info("%s is downloading %s", self.name, self.managed.model.source)
-        elif problem:
+        elif problem and not again:
             _log.warning("%s is %s: %s", self.name, state.value, problem)
-        else:
+        elif not again:
             _log.info("%s is %s", self.name, state.value)
-        self._tell(state)
-
-    def _tell(self, state: ReplicaState) -> None:
         before, was_retired = self.shown, self.retired
         self.state = state
         self.retired = self.retired and state not in AT_REST

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import partial
+from typing import Any
 
 from enginehouse.config.schema import BackendSettings
 from enginehouse.config.units import parse_ports
 from enginehouse.domain.errors import ConfigError, LoadFailed, ModelNotFound, NotFound, ReplicaLost, RequestError
 from enginehouse.domain.replica import AT_REST, ReplicaState
-from enginehouse.engines.adoption import begin_adoption, take_over
+from enginehouse.engines.adoption import take_over
 from enginehouse.engines.engine import Engine, EngineListener
 from enginehouse.engines.engine_cache import CacheFolders
 from enginehouse.engines.gpus import host_gpus
@@ -325,10 +326,10 @@ class Host(EngineControl, EngineListener):
             return nullcontext()
         return engine.prepared(evict)
 
-    async def start(self, replica: str) -> None:
+    def start(self, replica: str) -> Coroutine[Any, Any, None]:
         if (engine := self.engines.get(replica)) is None:
             raise LoadFailed(f"'{replica}' is no longer configured")
-        await engine.start()
+        return engine.start()
 
     async def stop(self, replica: str, timeout: float | None) -> None:
         if (engine := self.engines.get(replica)) is not None:
@@ -439,4 +440,4 @@ class Host(EngineControl, EngineListener):
         if engine is None or engine.removal is not None or engine.shown not in AT_REST:
             return
         if engine.before is None or engine.before.done():
-            begin_adoption(engine, process, NOWHERE)
+            engine.adopt(process, NOWHERE)

@@ -111,10 +111,9 @@ class ModelLaunch:
         """
         model, spec = self._model, self.spec(place)
         words, stop = self._words(spec), model.stop_command
-        others = [self.spec(place, rank) for rank in range(1, spec.nodes)]
         return LaunchLine(
             command=self._command(spec, words),
-            others=[self._command(each, self._words(each)) for each in others],
+            others=self._other_commands(place) if place.others else (),
             environment={
                 **self._driver.environment(spec),
                 **({CUDA_VISIBLE_DEVICES: gpus} if gpus else {}),
@@ -126,6 +125,10 @@ class ModelLaunch:
             place=None if is_own_port(place) else place,
             stop_command=self._words(spec, pid="${pid}").split("stop_command", stop) if stop else (),
         )
+
+    def _other_commands(self, place: Place) -> Sequence[Sequence[str]]:
+        specs = [self.spec(place, rank) for rank in range(1, len(place.others) + 1)]
+        return [self._command(spec, self._words(spec)) for spec in specs]
 
     @cached_property
     def nowhere(self) -> LaunchLine:

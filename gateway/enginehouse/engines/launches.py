@@ -130,6 +130,7 @@ class Launches:
         self.strays: list[asyncio.Task[None]] = []
         self.tasks = BackgroundTasks()
         self._prepared: asyncio.Task[None] | None = None
+        self._is_prepared = False
         self._marked: dict[str, int] = {}
         self._kept: dict[str, Place] = {}
         self._running: dict[EngineProcess, tuple[str, EngineRecord]] = {}
@@ -148,13 +149,11 @@ class Launches:
             return
         if self._prepared is None or self._prepared.done():
             self._prepared = asyncio.ensure_future(self._launcher.prepare(self.state_file.logs))
-            self._prepared.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._prepared.add_done_callback(self._note_prepared)
         await asyncio.shield(self._prepared)
 
-    @property
-    def _is_prepared(self) -> bool:
-        done = self._prepared
-        return done is not None and done.done() and not done.cancelled() and done.exception() is None
+    def _note_prepared(self, done: asyncio.Future[None]) -> None:
+        self._is_prepared = not done.cancelled() and done.exception() is None
 
     def close(self) -> None:
         """End all that goes on beside orders, such as a preparation that still waits."""

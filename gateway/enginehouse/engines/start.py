@@ -259,15 +259,15 @@ class Start:
 
         After any exception, no process is left, and no place is taken. Raises ``LoadFailed``.
         """
-        engine, self.run = self._engine, run
+        engine, self.run, is_new = self._engine, run, run is None
         try:
-            if run is None:
-                run = await self._launch()
-                await self._until_ready(run)
-                if engine.keeps_cache:
-                    await engine.cache.restore(engine.managed, run.client)
-            else:
-                await self._until_ready(run)
+            self.run = run = run or await self._launch()
+            limits = self.limits = self.limits or StartLimits(engine.managed.model, engine.log)
+            await limits.run(self._until_healthy(run), run)
+            if run.exited.done():
+                raise engine.errors.exited_early(run.exited.result(), run.first_line)
+            if is_new and engine.keeps_cache:
+                await engine.cache.restore(engine.managed, run.client)
             return run
         except BaseException as error:
             self.is_over = True
@@ -290,14 +290,6 @@ class Start:
         run = await limits.run(self._launched(place))
         assert run is not None
         return run
-
-    async def _until_ready(self, run: EngineRun) -> None:
-        """Raises ``LoadFailed`` if the engine exits first."""
-        self.run = run
-        self.limits = self.limits or StartLimits(self._engine.managed.model, self._engine.log)
-        await self.limits.run(self._until_healthy(run), run)
-        if run.exited.done():
-            raise self._engine.errors.exited_early(run.exited.result(), run.first_line)
 
     def _check_limits(self) -> None:
         """Raise ``LoadFailed`` if the start has missed a limit."""
