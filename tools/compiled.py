@@ -93,7 +93,7 @@ MODULES = {
     "plugins/enginehouse_callers": ("accounts", "kept_keys", "keyring", "limit_set", "usage_meter"),
     "plugins/enginehouse_continuation": ("kept_events", "stream_history", "typed_history"),
     "plugins/enginehouse_kit": ("credentials",),
-    "plugins/enginehouse_kit/prefixes": ("chunks", "known_texts", "prompt"),
+    "plugins/enginehouse_kit/prefixes": ("chunks", "prompt"),
     "plugins/enginehouse_sim/simulator/core": ("engine_core",),
     "plugins/enginehouse_sim/simulator/domain": ("request", "steps"),
     "plugins/enginehouse_sim/simulator/kv": ("block_hashes", "block_pool", "cache_manager"),

@@ -12,10 +12,17 @@ from enginehouse_routing.filters import (
     HealthFilter,
     PausedFilter,
 )
-from enginehouse_routing.pending import LeastPending, PowerOfTwo
 from enginehouse_routing.scorers import LatencyScorer, LoadScorer, PriorityScorer
-from enginehouse_routing.sessions import Session
-from enginehouse_routing.strategies import PriorityOnly, Random, RoundRobin, Smart, Weighted
+from enginehouse_routing.strategies import (
+    LeastPending,
+    PowerOfTwo,
+    PriorityOnly,
+    Random,
+    RoundRobin,
+    Session,
+    Smart,
+    Weighted,
+)
 
 
 @hookimpl

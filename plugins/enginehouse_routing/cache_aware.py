@@ -14,13 +14,12 @@ from enginehouse.engine_caches import EngineCaches, PromptTokens
 from enginehouse.requests import Tokens
 from enginehouse.routing_facts import Placement, PrefixFacts, Verdict
 from enginehouse_kit.prefixes import Prompt, PromptExtractor, prompt_of
-from enginehouse_routing.cache_aware_config import CacheAwareConfig, LearnedMemory
 from enginehouse_routing.cached_blocks import CachedBlocks
 from enginehouse_routing.engine_costs import CostParts, EngineCosts
 from enginehouse_routing.known_engines import FIRST_RATE, OVERHEAD, EngineState, KnownEngines
 from enginehouse_routing.known_sections import KnownSections
-from enginehouse_routing.prefix_news import PrefixNews
 from enginehouse_routing.shared_index import SharedPrefixIndex
+from enginehouse_routing.structs import CacheAwareConfig, LearnedMemory, PrefixNews
 
 _WITHOUT_CACHE: Final = frozenset(
     {

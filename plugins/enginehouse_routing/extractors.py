@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from enginehouse import Extractor, InferenceRequest, Requirements
 from enginehouse.requests import Input, Message, Part
-from enginehouse_routing.documents import in_documents
+from enginehouse_routing.structs import Document
 
 LONGEST_TOKENS: Final = "routing.longest_tokens"
 """Key of ``Requirements.extra``: the tokens of the longest text, where several texts do not share a context."""
@@ -16,6 +18,7 @@ _CHARACTERS_PER_TOKEN: Final = 4
 _TEXT: Final = frozenset({"text", "input_text", "output_text"})
 _IMAGE: Final = frozenset({"image_url", "input_image", "image"})
 _JSON: Final = frozenset({"json_object", "json_schema"})
+_read_document: Final = msgspec.json.Decoder(str | Document).decode
 
 
 class TokensExtractor(Extractor):
@@ -29,7 +32,7 @@ class TokensExtractor(Extractor):
             characters += _in_content(body.system)
         if body.prompt or body.input or body.documents or body.query:
             characters += sum(len(text) for text in (body.query, body.instructions) if isinstance(text, str))
-            texts = [*_in_input(body.prompt), *_in_input(body.input), *in_documents(body.documents)]
+            texts = [*_in_input(body.prompt), *_in_input(body.input), *map(_in_document, body.documents or ())]
             if len(texts) > 1:
                 requirements.extra[LONGEST_TOKENS] = (characters + max(texts)) // _CHARACTERS_PER_TOKEN
             characters += sum(texts)
@@ -137,6 +140,15 @@ def _in_input(given: Input) -> list[int]:
         for text in given
         if isinstance(text, (str, list))
     ]
+
+
+def _in_document(document: msgspec.Raw) -> int:
+    """The characters of a document to rerank."""
+    try:
+        text = _read_document(document)
+    except ValueError:  # of another type: the engine decides whether that is an error
+        return 0
+    return len(text if isinstance(text, str) else text.text or "")
 
 
 def _messages_of(given: Input) -> list[Message]:

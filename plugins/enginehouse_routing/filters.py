@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 from enginehouse import Candidate, Filter, Health, Requirements
 from enginehouse_routing.extractors import LONGEST_TOKENS
-from enginehouse_routing.parameters import ErrorShareConfig
+from enginehouse_routing.structs import ErrorShareConfig
 
 _HEALTHY: Final = Health.HEALTHY
 

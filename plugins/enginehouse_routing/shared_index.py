@@ -9,7 +9,7 @@ from itertools import compress
 from typing import Final
 
 from enginehouse_kit.prefixes import Prompt
-from enginehouse_routing.prefix_news import PrefixNews
+from enginehouse_routing.structs import PrefixNews
 
 _MOST_KEPT: Final = (8 << 20) // 10
 """Chunks: each takes ten bytes."""

@@ -1,18 +1,21 @@
-"""Strategies: pick the candidate that serves a request."""
+"""Strategies: pick the candidate that serves a request. ``cache_aware`` has a file of its own."""
 
 from __future__ import annotations
 
+import random
 from bisect import bisect
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from itertools import accumulate
+from math import ceil, inf, log
 from operator import attrgetter, mul
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+import msgspec
 
 from enginehouse import Candidate, Requirements, Strategy
 from enginehouse.routing_facts import Verdict, WeightedScorer
 from enginehouse_routing.choices import best_of, first_of, forget_oldest, longest_ago, scores_of
-from enginehouse_routing.draws import Draws
-from enginehouse_routing.parameters import RandomConfig
 
 
 class Weighted(Strategy):
@@ -153,6 +156,28 @@ class PriorityOnly(Strategy):
 _priority = attrgetter("priority")
 
 
+class RandomConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``seed`` makes the picks repeatable."""
+
+    seed: int | None = None
+
+
+class Draws:
+    """Three random numbers from 0 to 1, without 1, that stay until a request has been placed with them.
+
+    ``seed`` makes all repeatable.
+    """
+
+    def __init__(self, seed: int | None) -> None:
+        self._random = random.Random(seed)
+        self.renew()
+
+    def renew(self) -> None:
+        """Draw the next numbers."""
+        draw = self._random.random
+        self.first, self.second, self.third = draw(), draw(), draw()
+
+
 class Random(Strategy):
     """Picks each candidate with the same probability, or in proportion to its weight."""
 
@@ -176,3 +201,127 @@ def _differ(candidates: Sequence[Candidate]) -> bool:
     """Whether the candidates have different weights."""
     first = candidates[0].weight
     return any(each.weight != first for each in candidates)
+
+
+class LeastPending(Strategy):
+    """Picks a ready candidate with the fewest pending requests for its weight; of several, a random one.
+
+    Several gateways in front of the same engines so do not all pick the same one.
+    """
+
+    Config: ClassVar[type[RandomConfig]] = RandomConfig
+    binds_late = True
+
+    def __init__(self, config: RandomConfig) -> None:
+        self._draws = Draws(config.seed)
+
+    def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
+        return fewest_pending(candidates, self._draws.first)
+
+    def placed(self, requirements: Requirements, chosen: Candidate) -> None:
+        self._draws.renew()
+
+    def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
+        return _pending(candidates)
+
+
+class PowerOfTwo(Strategy):
+    """Draws two candidates and picks the one with fewer pending requests for its weight, a ready one first."""
+
+    Config: ClassVar[type[RandomConfig]] = RandomConfig
+
+    def __init__(self, config: RandomConfig) -> None:
+        self._draws = Draws(config.seed)
+
+    def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
+        if len(candidates) < 2:
+            return candidates[0]
+        first = int(self._draws.second * len(candidates))
+        second = int(self._draws.third * (len(candidates) - 1))
+        two = [candidates[first], candidates[second + (second >= first)]]
+        return fewest_pending(two, self._draws.first)
+
+    def placed(self, requirements: Requirements, chosen: Candidate) -> None:
+        self._draws.renew()
+
+    def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
+        return _pending(candidates)
+
+
+def fewest_pending(candidates: Sequence[Candidate], drawn: float) -> Candidate:
+    """The candidate that is ready soonest, of these the one with the fewest pending requests, of these any.
+
+    ``drawn``: a random number from 0 to 1, without 1. A candidate with a weight of 2 may have twice as many.
+    """
+    loads = [(each.wake_s, each.load.pending / each.weight) for each in candidates]
+    least = min(loads)
+    equal = [each for each, load in zip(candidates, loads, strict=True) if load == least]
+    return equal[int(drawn * len(equal))]
+
+
+def _pending(candidates: Sequence[Candidate]) -> Sequence[Verdict]:
+    return [Verdict(-each.load.pending, {"pending": each.load.pending, "wake_s": each.wake_s}) for each in candidates]
+
+
+class SessionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``bound``: how many times its share of the pending requests an engine may have and still get more.
+
+    ``seed``: of the choices for requests without a session; without one, they differ each time.
+    """
+
+    bound: Annotated[float, msgspec.Meta(ge=1)] = 1.25
+    seed: int | None = None
+
+
+class Session(Strategy):
+    """Picks for each session one candidate by rendezvous hashing, or its next one while that one is above its bound.
+
+    The session is what ``routing.session`` finds in the request. Equal sessions meet at the same candidate at every
+    gateway, and a candidate that comes or goes moves only its own sessions. A request without a session goes where the
+    fewest requests are.
+    """
+
+    Config: ClassVar[type[SessionConfig]] = SessionConfig
+    reads_session = True
+
+    def __init__(self, config: SessionConfig) -> None:
+        self._bound = config.bound
+        self._draws = Draws(config.seed)
+
+    def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
+        if not requirements.session:
+            return fewest_pending(candidates, self._draws.first)
+        within = self._within(candidates)
+        return max(within, key=lambda each: _rank(requirements.session, each))
+
+    def placed(self, requirements: Requirements, chosen: Candidate) -> None:
+        if not requirements.session:
+            self._draws.renew()
+
+    def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
+        """Return each candidate's rank for the session, and whether it is within its bound."""
+        within = {each.replica for each in self._within(candidates)}
+        return [
+            Verdict(
+                _rank(requirements.session, each),
+                {"pending": each.load.pending, "within_bound": float(each.replica in within)},
+            )
+            for each in candidates
+        ]
+
+    def _within(self, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        """The candidates that may get more; there is at least one."""
+        share = self._bound * (sum([each.load.pending for each in candidates]) + 1)
+        share /= sum([each.weight for each in candidates])
+        return [each for each in candidates if each.load.pending < ceil(share * each.weight)]
+
+
+def _rank(session: str, candidate: Candidate) -> float:
+    """A number that is the same at every gateway.
+
+    It is the highest of all for a share of the sessions in proportion to the candidate's weight: Schindelhauer,
+    Schomaker, "Weighted distributed hash tables" (2005).
+    """
+    text = f"{session}\0{candidate.replica}".encode(errors="replace")
+    drawn = (int.from_bytes(blake2b(text, digest_size=8).digest(), "big") + 1) / 2**64
+    return candidate.weight / -log(drawn) if drawn < 1 else inf

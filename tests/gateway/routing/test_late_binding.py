@@ -11,8 +11,7 @@ from enginehouse import Candidate
 from enginehouse.domain.replica import Reason
 from enginehouse.routing_facts import Load
 from enginehouse_kit.testing import requirements
-from enginehouse_routing.parameters import RandomConfig
-from enginehouse_routing.pending import LeastPending
+from enginehouse_routing.strategies import LeastPending, RandomConfig
 from tests.support.routing import make_router, make_snapshot
 
 

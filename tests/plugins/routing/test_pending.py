@@ -7,7 +7,7 @@ import pytest
 
 from enginehouse import Strategy
 from enginehouse_kit.testing import candidate, requirements
-from enginehouse_routing.pending import LeastPending, PowerOfTwo
+from enginehouse_routing.strategies import LeastPending, PowerOfTwo
 from tests.support.routing import take_pick
 
 NEEDS = requirements()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from enginehouse import Candidate
 from enginehouse_kit.testing import candidate, requirements
-from enginehouse_routing.sessions import Session
+from enginehouse_routing.strategies import Session
 
 
 def session(bound: float = 1.25) -> Session:

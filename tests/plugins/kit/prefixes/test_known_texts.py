@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from enginehouse_kit.prefixes.known_texts import KnownTexts, number_of
+from enginehouse_kit.prefixes.prompt import KnownTexts, number_of
 
 
 def chunks(root: int, text: str, size: int) -> list[int]:

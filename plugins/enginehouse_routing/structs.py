@@ -1,10 +1,16 @@
-"""What ``cache_aware`` is configured with, and what it keeps from one run to the next."""
+"""Structs of this plugin. They stand apart from compiled modules, whose classes lose their types and docstrings."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 import msgspec
+
+
+class ErrorShareConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``most``: the largest share of bad answers with which an engine still gets requests; ``routing.error_share``."""
+
+    most: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
 
 
 class CacheAwareConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -23,3 +29,19 @@ class LearnedMemory(msgspec.Struct, frozen=True):
 
     prefixes: dict[str, tuple[bytes, bytes]]
     rates: dict[str, Annotated[list[float], msgspec.Meta(min_length=12, max_length=12)]] = {}
+
+
+class PrefixNews(msgspec.Struct, frozen=True, array_like=True):
+    """A prompt that was sent to an engine, as ``SharedPrefixIndex.note`` keeps it."""
+
+    engine: str
+    most: int
+    coarse: list[int]
+    fine: list[int]
+    tail: list[int]
+
+
+class Document(msgspec.Struct):
+    """A document to rerank that is an object."""
+
+    text: str | None = None
