@@ -1,4 +1,4 @@
-"""A continuer of other plugins, whose failures stay its own."""
+"""A continuer of other plugins, and what it keeps and gathers of streams: their failures stay those of one stream."""
 
 from __future__ import annotations
 
@@ -6,14 +6,90 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from enginehouse.domain.plugin_id import PluginId
+from enginehouse.domain.tokens import StreamTokens
 from enginehouse.interfaces.continuers import Continuer
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import SupportsContinuation
 from enginehouse.interfaces.kept_streams import Gathering, KeptStream, NewShare, Question, Rest
 from enginehouse.interfaces.moving_streams import StreamMove
 from enginehouse.interfaces.protocols import Protocol
-from enginehouse.relay.guarded_kept_stream import GuardedGathering, GuardedKeptStream
 from enginehouse.telemetry.plugin_failures import await_plugin, log_plugin_failure, plugin_errors, wrong_result
+
+
+def _forwarded(name: str) -> Any:
+    """The attribute of the plugin's own object."""
+    return property(lambda self: getattr(self.own, name), lambda self, value: setattr(self.own, name, value))
+
+
+def _failing(name: str) -> Any:
+    """The method of the plugin's own object, whose failure raises ``PluginFailed``."""
+
+    def method(self: Any, *facts: object) -> object:
+        with plugin_errors(self.plugin):
+            return getattr(self.own, name)(*facts)
+
+    return method
+
+
+def _asked(name: str, otherwise: object = None, returns: type = object) -> Any:
+    """The method of the plugin's own object; it returns ``otherwise`` if that fails or does not return ``returns``."""
+    return lambda self, *facts: _answer(self.plugin, lambda: getattr(self.own, name)(*facts), otherwise, returns)
+
+
+def _answer(plugin: PluginId, ask: Callable[[], Any], otherwise: object, returns: type = object) -> Any:
+    try:
+        found = ask()
+    except Exception as error:
+        log_plugin_failure(plugin, "failed with what it keeps of a stream", error)
+        return otherwise
+    return found if isinstance(found, returns) else otherwise
+
+
+class GuardedKeptStream(KeptStream):
+    """Does as ``own``, the plugin's object.
+
+    What fails while the stream passes or breaks raises ``PluginFailed``. What others ask of it, and its end, cannot
+    fail: the stream then stays where it is, and nothing is known of it.
+    """
+
+    pieces = _forwarded("pieces")
+    most = _forwarded("most")
+    cut = _forwarded("cut")
+    meter = _forwarded("meter")
+    ended = _forwarded("ended")
+    take = _failing("take")
+    read = _failing("read")
+    ending = _failing("ending")
+    may_go_on = _failing("may_go_on")
+    count = _asked("count")
+    release = _asked("release")
+    tokens = _asked("tokens", StreamTokens(), StreamTokens)
+    saved = _asked("saved")
+    prompt_tokens = property(lambda self: _answer(self.plugin, lambda: self.own.prompt_tokens, None))
+
+    def __init__(self, plugin: PluginId, own: KeptStream) -> None:
+        self.plugin = plugin
+        self.own = own
+
+    def why_not_movable(self) -> str:
+        why: str = _answer(self.plugin, self.own.why_not_movable, f"the {self.plugin} failed", str)
+        return why
+
+
+class GuardedGathering(Gathering):
+    """Does as ``own``, the plugin's object. All but ``release`` raises ``PluginFailed`` if it fails."""
+
+    why = _forwarded("why")
+    error = _forwarded("error")
+    as_stream = _failing("as_stream")
+    add = _failing("add")
+    read = _failing("read")
+    body = _failing("body")
+    release = _asked("release")
+
+    def __init__(self, plugin: PluginId, own: Gathering) -> None:
+        self.plugin = plugin
+        self.own = own
 
 
 class GuardedContinuer(Continuer):

@@ -12,7 +12,7 @@ from enginehouse.domain.plugin_id import PluginId
 from enginehouse.drivers import SupportsContinuation
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered
-from enginehouse.relay.guarded_kept_stream import GuardedKeptStream
+from enginehouse.relay.guarded_continuer import GuardedKeptStream
 from enginehouse_continuation.continuer import StreamContinuer
 from enginehouse_kit.testing import check_continuer, create
 
