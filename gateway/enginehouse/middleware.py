@@ -6,16 +6,14 @@ from enginehouse.aio.write_batch import BatchedTransport
 from enginehouse.domain.errors import ClientLeft, GuardFailed, GuardRefused, status_of
 from enginehouse.domain.foreign import shown
 from enginehouse.fleet.health import blamed_request
-from enginehouse.relay.answers.held_answer import HeldAnswer
-from enginehouse.relay.answers.passing_writer import PassingWriter
-from enginehouse.relay.engine_memory import EngineMemory, EngineShare
+from enginehouse.relay.engine_memory import EngineMemory, EngineShare, HeldAnswer
 from enginehouse.relay.events.plain_event import data_of
 from enginehouse.relay.events.sse import end_behind
 from enginehouse.relay.events.stream_check import message_of
 from enginehouse.relay.events.stream_form import PING
 from enginehouse.relay.heads.headers import NOT_TO_ENGINE, lines_without, read_lines
 from enginehouse.relay.middleware import ChosenInterceptor, MiddlewareFacts, Opening, OpenRequest
-from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
+from enginehouse.relay.response_writer import OpenExchange, PassingWriter, ResponseWriter
 from enginehouse.routing.body.read import model_named, plain_json
 
 __all__ = [

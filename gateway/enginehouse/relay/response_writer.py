@@ -68,6 +68,37 @@ class ResponseWriter(ABC):
         """Break the connection, so that the client sees that the response is incomplete."""
 
 
+class PassingWriter(ResponseWriter):
+    """Passes an answer on to another ``writer``. Subclasses change or watch it."""
+
+    __slots__ = ("_writer",)
+
+    def __init__(self, writer: ResponseWriter) -> None:
+        self._writer = writer
+
+    @property
+    def address(self) -> str:
+        return self._writer.address
+
+    def start(self, status: int, lines: bytes, length: int | None) -> None:
+        self._writer.start(status, lines, length)
+
+    def write(self, chunk: bytes) -> None:
+        self._writer.write(chunk)
+
+    def finish(self, chunk: bytes) -> None:
+        self._writer.finish(chunk)
+
+    def settle(self, then: Callable[[RequestError | None], None]) -> None:
+        self._writer.settle(then)
+
+    def unread(self) -> int:
+        return self._writer.unread()
+
+    def abort(self) -> None:
+        self._writer.abort()
+
+
 class OpenExchange(Protocol):
     """An exchange, as the client's side sees it."""
 

@@ -10,8 +10,7 @@ import pytest
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interceptors import AnswerFilter, Event, Refuse
 from enginehouse.interfaces.interceptors import Passed
-from enginehouse.relay.answers.held_answer import HeldAnswer
-from enginehouse.relay.engine_memory import EngineMemory
+from enginehouse.relay.engine_memory import EngineMemory, HeldAnswer
 from enginehouse.relay.response_writer import ResponseWriter
 from enginehouse_interception.answer_filters import AnswerFilters
 from enginehouse_interception.filtering_writer import FilteringWriter

@@ -6,9 +6,8 @@ import msgspec
 
 from enginehouse.domain.errors import RequestError, UpstreamError, status_of
 from enginehouse.interfaces.kept_streams import Gathering
-from enginehouse.relay.answers.passing_writer import PassingWriter
 from enginehouse.relay.heads.headers import lines_without
-from enginehouse.relay.response_writer import ResponseWriter
+from enginehouse.relay.response_writer import PassingWriter, ResponseWriter
 
 _OF_STREAMS = (b"content-type:", b"cache-control:", b"x-accel-buffering:")
 _JSON = b"content-type: application/json\r\n"

@@ -12,7 +12,7 @@ from enginehouse.domain.explanation import PrefixFacts
 from enginehouse.domain.replica import Route
 from enginehouse.domain.request_record import StreamGap
 from enginehouse.domain.tokens import Tokens
-from enginehouse.relay.answers.held_answer import HeldAnswer
+from enginehouse.relay.engine_memory import HeldAnswer
 from enginehouse.relay.heads.headers import AnswerHead
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.jobs.prompt_request import PromptRequest

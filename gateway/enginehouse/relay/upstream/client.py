@@ -10,8 +10,7 @@ from typing import Final
 from enginehouse.aio.timeouts import run_within
 from enginehouse.domain.errors import NotFound, Overloaded, UpstreamError, UpstreamTimeout
 from enginehouse.interfaces.drivers import EngineResponse
-from enginehouse.relay.answers.held_answer import HeldAnswer
-from enginehouse.relay.engine_memory import FULL
+from enginehouse.relay.engine_memory import FULL, HeldAnswer
 from enginehouse.relay.events.sse import LARGEST_HELD, is_whole, read_events, whole_events
 from enginehouse.relay.heads.headers import AnswerHead, read_lines
 from enginehouse.relay.upstream.connection import Connection

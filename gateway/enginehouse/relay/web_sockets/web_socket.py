@@ -18,8 +18,7 @@ from enginehouse.relay.request import CLIENT_LEFT, Request
 from enginehouse.relay.response_writer import WebSocketPeer
 
 if TYPE_CHECKING:  # the library takes 15 ms of each start, and most gateways have no WebSocket
-    from enginehouse.relay.upstream.engine_socket import HandshakeAnswer
-    from enginehouse.relay.web_sockets.web_socket_pipe import WebSocketPipe
+    from enginehouse.relay.web_sockets.engine_socket import HandshakeAnswer, WebSocketPipe
 
 
 class WebSocket(Request):
@@ -95,7 +94,7 @@ class WebSocket(Request):
     # --- opening
 
     async def _open(self, attempt: Attempt) -> None:
-        from enginehouse.relay.upstream.engine_socket import open_web_socket
+        from enginehouse.relay.web_sockets.engine_socket import open_web_socket
 
         job = self.job
         try:
@@ -138,7 +137,7 @@ class WebSocket(Request):
 
     async def _pass_on(self, client: WebSocketPeer, answer: HandshakeAnswer) -> tuple[int, str]:
         """Give the client the engine's answer and carry messages until the end; the final status and the outcome."""
-        from enginehouse.relay.web_sockets.web_socket_pipe import WebSocketPipe
+        from enginehouse.relay.web_sockets.engine_socket import WebSocketPipe
 
         attempt, socket = self._dispatch.current(), answer.socket
         route = attempt.route
