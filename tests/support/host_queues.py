@@ -62,7 +62,7 @@ class FakeHolder(TicketHolder):
         self.answer.set_result(None)
         return self._wanted
 
-    def refused(self, error: Exception) -> None:
+    def refused(self, error: Exception, joined_load: bool = False) -> None:
         self.heard.append(str(error))
         self.answer.set_exception(error)
         self.answer.exception()  # tests that read ``heard`` need not retrieve it

@@ -67,7 +67,7 @@ class _LoadRequest:
         self.outcome.set_result(None)
         return True
 
-    def refused(self, error: Exception) -> None:
+    def refused(self, error: Exception, joined_load: bool = False) -> None:
         if not self.outcome.done():
             self.outcome.set_exception(error)
 

@@ -36,7 +36,6 @@ class QueueSlot:
         self._released = False
         self._generation = 0
         self.in_doubt = self.joined_load = False
-        self._last_swap = queue.last_swap
         ticket.replica, extra = queue.place(ticket.replica)
         ticket.priority += extra
         self.ticket = ticket
@@ -61,8 +60,8 @@ class QueueSlot:
         self._holder.granted()
         return True
 
-    def refused(self, error: Exception) -> None:
-        self.joined_load = self._queue.fails_load(self.ticket.replica, self._last_swap)
+    def refused(self, error: Exception, joined_load: bool = False) -> None:
+        self.joined_load = joined_load
         self._holder.rejected(error if isinstance(error, RequestError) else LoadFailed(str(error)))
 
     async def engine_exited(self) -> bool:

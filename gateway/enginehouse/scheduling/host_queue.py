@@ -7,6 +7,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import count
+from typing import NamedTuple
 
 import msgspec
 
@@ -36,6 +37,14 @@ _EARLY = {ReplicaState.DOWNLOADING: Phase.DOWNLOADING, ReplicaState.PLACING: Pha
 """What a load does before its engine starts."""
 
 
+class _UnansweredTicket(NamedTuple):
+    """A ticket without an answer. ``last_swap``: the swap that was started last before it came, or 0."""
+
+    ticket: Ticket
+    holder: TicketHolder
+    last_swap: SwapId
+
+
 class HostQueue(RequestQueue):
     """Runs one host's scheduler: brings events to it and carries out its decisions. Implements ``Effects``.
 
@@ -61,7 +70,7 @@ class HostQueue(RequestQueue):
         self._on_swap_started = observers.callbacks("swap_started")
         self._on_swap_done = observers.callbacks("swap_done")
         self._on_queue_changed = observers.callbacks("queue_changed")
-        self._open: dict[str, tuple[Ticket, TicketHolder]] = {}
+        self._open: dict[str, _UnansweredTicket] = {}
         self._granted: Counter[str] = Counter()
         self._uses = count(1)
         self._last_use: Counter[str] = Counter()
@@ -74,10 +83,6 @@ class HostQueue(RequestQueue):
         self._doubts: dict[asyncio.Task[None], None] = {}
         self._unloaded: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def last_swap(self) -> SwapId:
-        return self._swaps.last
 
     def place(self, replica: str) -> tuple[str, int]:
         return replica, 0
@@ -96,7 +101,7 @@ class HostQueue(RequestQueue):
     # --- events
 
     def submit(self, ticket: Ticket, holder: TicketHolder) -> None:
-        self._open[ticket.id] = ticket, holder
+        self._open[ticket.id] = _UnansweredTicket(ticket, holder, self._swaps.last)
         self.backlog.add()
         self._handle(self._on_request, ticket)
         if (self._shed_after or ticket.deadline < math.inf) and ticket.id in self._open and not self._handling:
@@ -161,9 +166,6 @@ class HostQueue(RequestQueue):
     def is_unloaded(self, replica: str) -> bool:
         return replica in self._unloaded
 
-    def fails_load(self, replica: str, last_swap: SwapId) -> bool:
-        return self._failing is not None and self._failing.target == replica and self._failing.swap <= last_swap
-
     def reconfigure(self, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
         """Use another configuration. Waiting requests, served requests and swaps in flight stay as they are."""
         self._queue_timeout, self._shed_after = limits.queue_timeout, limits.shed_after
@@ -226,14 +228,14 @@ class HostQueue(RequestQueue):
         self._swaps.cancel(swap)
 
     def grant(self, ticket: Ticket) -> bool:
-        holder = self._take(ticket)
-        if holder is None:
+        taken = self._take(ticket)
+        if taken is None:
             return False
         if self.backlog.waiting:  # only grants while others wait show how fast the host is
             self.backlog.granted(self.now())
         self._granted[ticket.replica] += 1  # first, because the request may end within the call
         self._last_use[ticket.replica] = next(self._uses)
-        granted = holder.granted()
+        granted = taken.holder.granted()
         if not granted:
             self._granted[ticket.replica] -= 1
         return granted
@@ -241,8 +243,10 @@ class HostQueue(RequestQueue):
     def refuse(self, ticket: Ticket, error: Exception) -> None:
         if isinstance(error, QueueFull):
             error.retry_after = self.backlog.retry_after()
-        if (holder := self._take(ticket)) is not None:
-            holder.refused(error)
+        if (taken := self._take(ticket)) is not None:
+            failed = self._failing
+            joined = failed is not None and failed.target == ticket.replica and failed.swap <= taken.last_swap
+            taken.holder.refused(error, joined)
 
     def stop(self, replicas: Sequence[str], timeout: float | None) -> None:
         self._stops.stop(replicas, timeout)
@@ -258,14 +262,14 @@ class HostQueue(RequestQueue):
     # --- tickets without an answer
 
     def _tickets(self) -> Sequence[Ticket]:
-        return [ticket for ticket, _ in self._open.values()]
+        return [each.ticket for each in self._open.values()]
 
-    def _take(self, ticket: Ticket) -> TicketHolder | None:
-        """The holder of a ticket that gets its answer now; ``None`` if it has one already."""
-        _, holder = self._open.pop(ticket.id, (None, None))
-        if holder is not None:
+    def _take(self, ticket: Ticket) -> _UnansweredTicket | None:
+        """Take a ticket that gets its answer now; ``None`` if it has one already."""
+        taken = self._open.pop(ticket.id, None)
+        if taken is not None:
             self.backlog.take()
-        return holder
+        return taken
 
     # --- the run loop
 
@@ -327,10 +331,9 @@ class HostQueue(RequestQueue):
 
     def _withdraw(self, ticket: Ticket, error: RequestError) -> None:
         """Refuse a waiting request without asking the scheduler, which sees its ticket cancelled."""
-        holder = self._take(ticket)
-        if holder is not None:
+        if (taken := self._take(ticket)) is not None:
             self._handle(self._scheduler.on_cancel, ticket)
-            holder.refused(error)
+            taken.holder.refused(error)
 
     def _on_request(self, ticket: Ticket) -> None:
         try:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
-from enginehouse.domain.ticket import SwapId, Ticket
+from enginehouse.domain.ticket import Ticket
 from enginehouse.interfaces.schedulers import Waiting
 from enginehouse.scheduling.flow_control import Backlog
 
@@ -17,8 +17,8 @@ class TicketHolder(Protocol):
     def granted(self) -> bool:
         """The replica is ready. Return ``False`` if it is no longer wanted."""
 
-    def refused(self, error: Exception) -> None:
-        """The ticket will not be granted."""
+    def refused(self, error: Exception, joined_load: bool = False) -> None:
+        """The ticket will not be granted. ``joined_load``: because a load failed that had begun before it came."""
 
 
 class RequestQueue(ABC):
@@ -32,11 +32,6 @@ class RequestQueue(ABC):
     launches: ClassVar[bool] = True
     decides_here: ClassVar[bool] = True
     backlog: Backlog
-
-    @property
-    @abstractmethod
-    def last_swap(self) -> SwapId:
-        """The swap that was started last, or 0."""
 
     @abstractmethod
     def now(self) -> float:
@@ -86,10 +81,6 @@ class RequestQueue(ABC):
     @abstractmethod
     def is_unloaded(self, replica: str) -> bool:
         """Whether an operator unloads ``replica``, or has unloaded it."""
-
-    @abstractmethod
-    def fails_load(self, replica: str, last_swap: SwapId) -> bool:
-        """Whether requests are refused now because a load of ``replica`` failed not later than ``last_swap``."""
 
     @abstractmethod
     def waiting(self) -> Sequence[Waiting]:

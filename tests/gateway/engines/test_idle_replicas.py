@@ -123,7 +123,7 @@ class Granted:
     def granted(self) -> bool:
         return True
 
-    def refused(self, error: Exception) -> None:
+    def refused(self, error: Exception, joined_load: bool = False) -> None:
         raise error
 
 

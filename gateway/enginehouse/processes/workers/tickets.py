@@ -10,7 +10,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.domain.errors import ReplicaLost, RequestError
-from enginehouse.domain.ticket import Phase, SwapId, Ticket
+from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.interfaces.schedulers import Waiting
 from enginehouse.processes.workers.channel import Channel, Send, SentError
 from enginehouse.processes.workers.messages import BackendPlace, ToDesk, ToWorkerQueues
@@ -97,7 +97,7 @@ class OwnerQueues(ToWorkerQueues):
         found = self._open.get(ticket)
         if found is not None:
             self.close(found.ticket)
-            found.queue.refuse(found.holder, error.received(), joined_load=joined_load)
+            found.holder.refused(error.received(), joined_load)
 
     def put_positions(self, places: list[tuple[int, Phase, int]]) -> None:
         self.positions = {ticket: (phase, position) for ticket, phase, position in places}
@@ -134,14 +134,9 @@ class OwnerQueue(RequestQueue):
         self._owner = owner
         self._served: dict[str, list[int]] = {}
         self._generations: dict[str, int] = {}
-        self._joined_load = False
         self._kept: dict[str, list[int]] = {}
         self._recalled_at = -math.inf
         self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def last_swap(self) -> SwapId:
-        return SwapId(0)  # the owner compares its own
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -186,14 +181,6 @@ class OwnerQueue(RequestQueue):
         self._recalled_at = self.now()
         self._give_back()
 
-    def refuse(self, holder: TicketHolder, error: RequestError, *, joined_load: bool) -> None:
-        """Refuse a request. ``joined_load``: for a load that it had joined."""
-        self._joined_load = joined_load
-        try:
-            holder.refused(error)
-        finally:
-            self._joined_load = False
-
     def served(self, replica: str, caller: str | None = None, keep_alive: float | None = None) -> None:
         self._owner.send(ToDesk.served, self._end(replica), caller, keep_alive)
         self._queues.left()
@@ -216,9 +203,6 @@ class OwnerQueue(RequestQueue):
 
     def is_unloaded(self, replica: str) -> bool:
         return replica in self.unloaded
-
-    def fails_load(self, replica: str, last_swap: SwapId) -> bool:
-        return self._joined_load
 
     def waiting(self) -> Sequence[Waiting]:
         return self._queues.waiting_in(self)
@@ -275,16 +259,14 @@ class _WorkerTicket:
         self.queue = queue
         self.is_granted = False
         self._number = number
-        self._last_swap: SwapId = queue.last_swap
         self._desk = desk
 
     def granted(self) -> bool:
         self.is_granted = self._desk.grant(self._number, self.queue.generation(self.ticket.replica))
         return self.is_granted
 
-    def refused(self, error: Exception) -> None:
-        joined = self.queue.fails_load(self.ticket.replica, self._last_swap)
-        self._desk.refuse(self._number, error, joined_load=joined)
+    def refused(self, error: Exception, joined_load: bool = False) -> None:
+        self._desk.refuse(self._number, error, joined_load=joined_load)
 
 
 class TicketDesk(ToDesk):

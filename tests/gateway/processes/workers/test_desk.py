@@ -15,7 +15,6 @@ class OneAtOnce:
     """A queue that grants one ticket at once, and the next one when that has ended."""
 
     launches = True
-    last_swap = 0
 
     def __init__(self) -> None:
         self.waiting: dict[Ticket, TicketHolder] = {}
