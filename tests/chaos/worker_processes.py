@@ -96,7 +96,7 @@ class VirtualForks(ForkServer):
         for pid, loop in self._loops.items():
             self.kill(pid)
             loop.close()
-        os.close(self.accounts.memory.limits._lock)
+        os.close(self.accounts.memory._lock)
 
 
 class _WorkerNetwork:
