@@ -45,8 +45,6 @@ MODULES = {
         "cors",
         "framing",
         "inbound",
-        "request_lines",
-        "time_limits",
     ),
     "gateway/enginehouse/relay": (
         "context",

@@ -11,8 +11,6 @@
     body_stream         a body that is read piece by piece
     web_socket          a client's WebSocket
     web_sockets_served  serves it: by an engine, or by an ASGI application
-    framing             refuses ambiguous heads
-    request_lines       refuses request lines that the parser lets pass
-    time_limits         end what takes too long
+    framing             refuses ambiguous request lines and heads
     cors                lets pages of other origins read answers
 """

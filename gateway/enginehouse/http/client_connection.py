@@ -15,11 +15,16 @@ from enginehouse.domain.errors import InvalidRequest, RequestError
 from enginehouse.domain.repeated_headers import AlikeHeads, RepeatedHeaders
 from enginehouse.domain.request import Headers
 from enginehouse.http.body_stream import MOST_UNREAD, BodyStream
-from enginehouse.http.framing import MOST_HEAD, check_framing, check_size, head_too_large, head_without_upgrade
+from enginehouse.http.framing import (
+    MOST_HEAD,
+    RequestLines,
+    check_framing,
+    check_size,
+    head_too_large,
+    head_without_upgrade,
+)
 from enginehouse.http.inbound import Inbound, last_response
-from enginehouse.http.request_lines import RequestLines
 from enginehouse.http.server import HttpServer
-from enginehouse.http.time_limits import SlowReader
 from enginehouse.relay.attempts.attempt import NEVER
 from enginehouse.relay.heads.headers import find_request_id, wants_cache_line
 from enginehouse.relay.heads.known_head import KnownHead
@@ -62,6 +67,7 @@ class ClientConnection:
       pipelines; ``_queue`` are those between them. ``_ready`` waits only for the client to read earlier answers.
     - ``_charged``: the bytes since the last complete head or piece of a body, and a KiB for each second of waiting, so
       that no head is endless, and none takes much longer than a minute.
+    - ``_unread``: the bytes of answers that the client has not taken yet, and since when it has taken none.
     - ``_unparsed``: what has been received and waits. ``_yields``: until other connections have had a turn.
       ``_steps``: those since their last one.
     - ``_successor``: set once another gateway has taken over.
@@ -89,7 +95,7 @@ class ClientConnection:
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # else no answer precedes the refusal
         self._lines = RequestLines()
         self._known: KnownHead[AlikeHeads] = KnownHead(*VARYING)
-        self._reader = SlowReader()
+        self._unread, self._unread_since = 0, 0.0
         self._url = b""
         self._headers: Headers = []
         self._expects = False
@@ -514,7 +520,10 @@ class ClientConnection:
     def check_silence(self, now: float) -> None:
         """Close the connection if the client has been silent for too long. Called every second."""
         transport = self._transport
-        if self._reader.has_stalled(transport.get_write_buffer_size(), now, self._admission.client_timeout):
+        unread, limit = transport.get_write_buffer_size(), self._admission.client_timeout
+        if not unread or unread != self._unread:
+            self._unread, self._unread_since = unread, now
+        elif limit and now - self._unread_since > limit:
             self._break_off()
         if self._successor is not None:
             self.leave(self._successor)

@@ -257,9 +257,9 @@ class Inbound(ResponseWriter):
     def _end(self) -> None:
         """Drop the body, and what refers back to this: the cycle would wait for the garbage collector."""
         self.exchange = self.opens = self._reads = None
+        self._give_back()
         if self.stream is not None:
             self.stream.disconnect()
-        self._give_back()
 
     # --- to the client
 
@@ -291,8 +291,9 @@ class Inbound(ResponseWriter):
             self.until_close = True
             self.keep_alive = False
         closing = b"" if self.keep_alive else b"connection: close\r\n"
+        head = _STATUS_LINES.get(status) or status_line(status)
         own_lines = self._admission.date() + self.lines
-        self._head = b"%s%s%s%s%s\r\n" % (status_line(status), lines, own_lines, framing, closing)
+        self._head = b"%s%s%s%s%s\r\n" % (head, lines, own_lines, framing, closing)
         if self.head_first and length is None:
             head, self._head = self._head, b""
             self._sent = True

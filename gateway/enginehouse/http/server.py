@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,10 +18,12 @@ from enginehouse.http.cors import Cors
 from enginehouse.http.inbound import Inbound
 from enginehouse.http.page_exchange import PageExchange, address_of, page_scope, read_target
 from enginehouse.http.relayed_paths import RelayedPaths
-from enginehouse.http.time_limits import Check, IdleSweep
 from enginehouse.http.uploads import UploadedForm
 from enginehouse.http.web_socket import ClientWebSocket
 from enginehouse.http.web_sockets_served import serve_application, serve_engine
+
+Check = Callable[[float], None]
+"""Called with the loop's time, in seconds."""
 
 
 class HttpServer:
@@ -45,21 +48,34 @@ class HttpServer:
         self.cors = cors
         self.connections = connections
         self.tasks = tasks
-        self._sweep = IdleSweep()
+        self._checks: dict[Check, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
 
     def opened(
         self, connection: object, check: Check, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop
     ) -> str:
         """A client has connected: call ``check`` every second. Returns its address; empty on a Unix socket."""
         self.connections.add(connection)
-        self._sweep.add(check, loop)
+        self._checks[check] = None
+        if self._timer is None:
+            self._timer = loop.call_later(1, self._check_all, loop)
         address = address_of(transport, "peername")
         return address[0] if address is not None else ""
 
     def closed(self, connection: object, check: Check) -> None:
         """The connection is lost, or no longer HTTP."""
         self.connections.discard(connection)
-        self._sweep.discard(check)
+        self._checks.pop(check, None)
+
+    def _check_all(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let connections find out that their clients have been silent for too long.
+
+        One timer for all of them is cheaper than one for every answer.
+        """
+        now = loop.time()
+        for check in list(self._checks):  # one that closes its connection discards itself
+            check(now)
+        self._timer = loop.call_later(1, self._check_all, loop) if self._checks else None
 
     def open(
         self,
