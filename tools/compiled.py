@@ -79,10 +79,9 @@ MODULES = {
     "gateway/enginehouse/telemetry": (
         "access_line",
         "access_log",
-        "activity",
+        "recent",
         "answer_meter",
         "counters",
-        "decisions",
         "log_context",
         "request_facts",
         "trace_context",

@@ -68,6 +68,7 @@ class Pick(Request):
         self._form = stream_form(job.path)
         self._meter: AnswerMeter | None = None
         self._suspects: Suspects = ()
+        live_requests.begin(self)
 
     @property
     def why_not_movable(self) -> str | None:

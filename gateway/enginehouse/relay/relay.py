@@ -20,7 +20,6 @@ from enginehouse.relay.jobs.form_job import FormJob, UploadJob
 from enginehouse.relay.jobs.gathering_job import GatheringJob
 from enginehouse.relay.jobs.hand_over_job import HandOverJob
 from enginehouse.relay.jobs.inference_job import InferenceJob
-from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.jobs.mirror_job import MirrorJob
 from enginehouse.relay.jobs.picking_job import PickingJob
 from enginehouse.relay.live.live_request import LiveRequest, MovedStream, each_alone
@@ -85,7 +84,7 @@ class Relay:
 
     def open_form(self, writer: ResponseWriter, path: str, headers: Headers) -> OpenExchange:
         """A new exchange for a form, to be treated as one from ``open``."""
-        return self._exchange(FormJob(self.context, path, headers, self.request_id(headers)), writer)
+        return RelayedRequest(FormJob(self.context, path, headers, self.request_id(headers)), writer, self.requests)
 
     def open_upload(
         self,
@@ -103,25 +102,23 @@ class Relay:
         """
         request_id = self.request_id(headers)
         job = UploadJob(self.context, path, headers, request_id, reader=reader, upload=upload, length=length)
-        return self._exchange(job, writer)
+        return RelayedRequest(job, writer, self.requests)
 
     def pass_through(self, writer: ResponseWriter, path: str, headers: Headers, call: EngineCall) -> OpenExchange:
         """A new exchange that passes ``call`` to its engine unread, to be treated as one from ``open``."""
-        return self._exchange(EngineJob(self.context, path, headers, self.request_id(headers), call), writer)
+        return RelayedRequest(
+            EngineJob(self.context, path, headers, self.request_id(headers), call), writer, self.requests
+        )
 
     def open_pick(self, client: PickClient, path: str, headers: Headers, fallbacks: int = 0, address: str = "") -> Pick:
         """A new request whose bytes somebody else moves; ``client`` learns where it goes. ``address``: the client's."""
         job = PickingJob(self.context, path, headers, self.request_id(headers))
-        pick = Pick(job, client, self.requests, fallbacks, address)
-        self.requests.begin(pick)
-        return pick
+        return Pick(job, client, self.requests, fallbacks, address)
 
     def web_socket(self, path: str, headers: Headers, call: EngineCall, largest: int) -> WebSocket:
         """A new WebSocket; the caller then calls its ``run``. ``largest``: the size limit of an engine's messages."""
         job = EngineJob(self.context, path, headers, self.request_id(headers), call)
-        socket = WebSocket(job, largest, self.requests)
-        self.requests.begin(socket)
-        return socket
+        return WebSocket(job, largest, self.requests)
 
     # --- for operators
 
@@ -193,17 +190,12 @@ class Relay:
             job.translation, job.keep_alive = translation, translation.keep_alive
         if path in context.protocols:
             job.protocol_line = b"x-enginehouse-protocol: native\r\n"
-        return self._exchange(job, gathering or writer)
+        return RelayedRequest(job, gathering or writer, self.requests)
 
     def _open_mirror(
         self, writer: ResponseWriter, path: str, headers: Headers, request_id: bytes, real: RequestRecord
     ) -> OpenExchange:
-        return self._exchange(MirrorJob(self.context, path, headers, request_id, real), writer)
-
-    def _exchange(self, job: Job, writer: ResponseWriter) -> RelayedRequest:
-        exchange = RelayedRequest(job, writer, self.requests)
-        self.requests.begin(exchange)
-        return exchange
+        return RelayedRequest(MirrorJob(self.context, path, headers, request_id, real), writer, self.requests)
 
     def request_id(self, headers: Headers) -> bytes:
         """The id of a request with ``headers``: the client's, else a new one."""

@@ -62,6 +62,7 @@ class RelayedRequest(Request):
         if hedging is not None:
             self._hedge = Hedge(self._dispatch, self, hedging)
         self._judge = AnswerJudge(job, self._dispatch, self._hedge)
+        live_requests.begin(self)
 
     # --- as others see it
 

@@ -28,8 +28,8 @@ CLIENT_LEFT: Final = 499
 class Request(LiveRequest):
     """A request of this process, from its arrival to its record.
 
-    It owns what is asked (``job``), the attempts at engines, the time limits, and the end. Each of its kinds ends it by
-    ``end``, once. ``docs/explanation/relay.md`` has its states.
+    It is live as soon as it is made. It owns what is asked (``job``), the attempts at engines, the time limits, and
+    the end. Each of its kinds ends it by ``end``, once. ``docs/explanation/relay.md`` has its states.
 
     - ``address``: the client's; empty if it has none.
     - ``_overhead``: the seconds that the gateway took until the request was sent.
@@ -202,7 +202,7 @@ class Request(LiveRequest):
         facts.arrived, facts.bytes_in = job.began, len(job.body)
         if job.upload is not None:
             facts.bytes_in += job.upload.taken
-        facts.caller, facts.user = job.key, job.user
+        facts.caller, facts.user = job.caller.name if job.caller is not None else None, job.user
         facts.moves = self.moves
         if requirements is not None:
             facts.asked, facts.stream = requirements.model, requirements.stream

@@ -12,8 +12,7 @@
     counters            counters and histograms of finished requests
     counter_transfer    moves what a worker has counted to the owner
     model_totals        what plugins that keep figures read
-    decisions           the last routes
-    activity            the last requests that have ended
+    recent              the last requests that have ended, and the last routes
     swap_reports        counts and logs swaps
     observers           notifies observers of events
     record_delivery     brings the records of ended requests to observers

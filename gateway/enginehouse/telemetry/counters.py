@@ -239,7 +239,9 @@ class Counters:
     def add(self, facts: RequestFacts) -> None:
         """Count a request that had attempts. A continued stream began at its first one."""
         arrived, ended, first_byte, caller = facts.arrived, facts.ended, facts.first_byte, facts.caller or ""
-        series = self.series(facts.backend or "", facts.model or "")
+        series = self._series.get((facts.backend or "", facts.model or ""))
+        if series is None:
+            series = self.series(facts.backend or "", facts.model or "")
         series.add(facts)
         counts = series.keys.get(caller)
         if counts is None:

@@ -68,7 +68,8 @@ class Attempt:
         self._load = load = route.chosen.load
         load.begin()
         if route.placement is not None:
-            self.follow()
+            self._placement = route.placement
+            route.placement.queued()
 
     @property
     def waiting_since(self) -> float | None:
@@ -81,7 +82,7 @@ class Attempt:
         return self.connection is not None and self.connection.pieces > self._pieces
 
     def follow(self) -> None:
-        """Tell the placement of the route, which is carried out now, how far the request is."""
+        """Tell the placement of the route, which is carried out only now, how far the request is."""
         self._placement = placement = self.route.placement
         if placement is not None:
             placement.queued()

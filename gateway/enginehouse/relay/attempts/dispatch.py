@@ -328,7 +328,8 @@ class Dispatch:
         assert requirements is not None
         if job.trace is not None:
             job.trace_lines = job.trace.lines(len(self.attempts))
-        upstream, queue = context.upstreams[chosen.backend], context.queue_of(chosen)
+        upstream = context.upstreams[chosen.backend]
+        queue = None if chosen.proxied else context.queues.get(chosen.backend)
         context.router.carry_out(requirements, route)
         # In a queue, the time for all of the answer does not run yet: ``granted`` starts it.
         self.attempt = attempt = Attempt(route, upstream, job.began if queue is None else NEVER, body)

@@ -40,6 +40,7 @@ class WebSocket(Request):
         self._pipe: WebSocketPipe | None = None
         self._stop: asyncio.Future[RequestError] = _pending()
         self.ended = asyncio.Event()
+        live_requests.begin(self)
 
     @property
     def why_not_movable(self) -> str | None:
