@@ -114,7 +114,7 @@ class Callers(Authenticator, Accounting):
             self.store = self._limit_store()
             limits = CallerLimits(self.store, prices)
             self.keyring = Keyring(keys, limits, clock.epoch)
-            self._kept = KeptKeys(limits, self._names.copy, clock.epoch, self.changed)
+            self._kept = KeptKeys(limits, self._names.copy, clock.epoch)
             self._kept.spaces = (*NAMESPACES, *(space for space in self._spaces if space not in NAMESPACES))
             self.keyring.kept = self._kept
             self.keeper = UsageKeeper(UsageMeter(clock.epoch, prices), usage.keep, clock.epoch)
@@ -194,6 +194,7 @@ class Callers(Authenticator, Accounting):
 
     def open(self, folder: Path, deliver: Callable[[bytes], None] | None) -> None:
         self._folder, self._deliver = folder, deliver
+        self._kept.changed = self.changed  # not before: a gateway that is only built must leave no cycle
         self._kept.open(folder)
         self._keep_usage()
         self._count()

@@ -47,13 +47,12 @@ class KeptKeys:
         limits: CallerLimits,
         taken: Callable[[], Sequence[str]],
         epoch: Callable[[], float],
-        changed: Callable[[], None],
     ) -> None:
         self._limits = limits
         self._taken = taken
         self.spaces: tuple[str, ...] = NAMESPACES
         self._epoch = epoch
-        self._changed = changed
+        self.changed: Callable[[], None] | None = None
         self._file: Path | None = None
         self._keys: dict[str, KeptKey] = {}
         self._holders: dict[str, KeyHolder] = {}
@@ -267,7 +266,8 @@ class KeptKeys:
         self._read_at = self._stamp()
         self._keys = keys
         self._verified.clear()
-        self._changed()
+        if self.changed is not None:
+            self.changed()
 
     @property
     def _mark(self) -> Path:

@@ -71,8 +71,6 @@ class Callers:
         self.accounting, context.counted_by = accounting, self._counted_by
         self.authentication = Authentication(accounting, context.clock.epoch, shared and shared.changes)
         accounting.join(_CountedProcess(context, self.authentication, registry, shared))
-        for each in made:
-            each.authenticator.on_change = self.authentication.changed
         _check_needs(config, registry, made)
         configured = ConfiguredPlugins(config, registry)
         self.authentication.use([each for each in made if prepare_authenticator(registry, each, configured)])
@@ -99,6 +97,8 @@ class Callers:
                 file=str(folder),
                 remedy=f"enable the plugin 'callers', or remove {' and '.join(_KEPT)} to let everyone in",
             )
+        for each in self._made:  # not before: a gateway that is only built must leave no cycle
+            each.authenticator.on_change = self.authentication.changed
         self.accounting.open(folder, deliver)
         self.authentication.ask_again()
 

@@ -28,7 +28,7 @@ class Ring:
     def __init__(self, folder: Path, *configured: KeySettings) -> None:
         self.clock = StoppedClock(1_000_000.0)
         self.ring = Keyring(configured, limits_at(self.clock), self.clock)
-        self.kept = KeptKeys(self.ring.limits, lambda: [key.name for key in configured], self.clock, lambda: None)
+        self.kept = KeptKeys(self.ring.limits, lambda: [key.name for key in configured], self.clock)
         self.ring.kept = self.kept
         self.kept.open(folder)
 
