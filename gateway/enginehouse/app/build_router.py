@@ -29,10 +29,9 @@ from enginehouse.interfaces.strategies import Strategy
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.routing.guards import GuardedScorer
 from enginehouse.routing.router import Router
-from enginehouse.routing.rules import CanaryFilter, RuleFilter, Rules
+from enginehouse.routing.rules import CanaryFilter, RuleFilter, Rules, TierFilter, ZoneFilter, Zones
 from enginehouse.routing.session import SessionExtractor
 from enginehouse.routing.strategies import StrategyTable
-from enginehouse.routing.zones import TierFilter, ZoneFilter, Zones
 
 _LAUNCH_KEYS = ("options", "args", "env", "stop_command", "health_path")
 """The keys of a model that only concern the launch of its engine."""

@@ -22,10 +22,9 @@ from enginehouse.routing.guards import GuardedExtractor, GuardedScorer
 from enginehouse.routing.models_to_try import ModelsToTry, ModelToTry
 from enginehouse.routing.recorder import Recorder, refused_details
 from enginehouse.routing.refusals import refusal, unpaired
-from enginehouse.routing.rules import Rules
+from enginehouse.routing.rules import Rules, Zones
 from enginehouse.routing.snapshot import RoutingSnapshot
 from enginehouse.routing.strategies import StrategyTable, must_wait
-from enginehouse.routing.zones import Zones
 from enginehouse.telemetry.plugin_failures import plugin_failed
 from enginehouse.telemetry.plugin_times import SampledCall
 

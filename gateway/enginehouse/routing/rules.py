@@ -1,11 +1,19 @@
-"""The rules of ``[[routing.rules]]``: where requests with a header, or of a key, go."""
+"""Where the configuration says that requests may go: rules, privacy zones and tiers.
+
+Rules, of ``[[routing.rules]]``, say it for requests with a header, or of a key. Requests in a zone may only go to its
+backends, whatever happens to them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Final
 
 from enginehouse.config.routing import RuleSettings
+from enginehouse.config.schema import ZoneSettings
+from enginehouse.domain.errors import NoHealthyBackend, RequestError, ZoneUnavailable
 from enginehouse.domain.explanation import RuleEffects
 from enginehouse.domain.names import has_header, matches_any
 from enginehouse.domain.replica import Candidate
@@ -14,6 +22,7 @@ from enginehouse.domain.requirements import Requirements
 from enginehouse.interfaces.filters import Filter
 
 _ROUNDING: Final = 1e-9
+_MOST_REMEMBERED: Final = 4096
 
 
 class Rules:
@@ -31,7 +40,7 @@ class Rules:
         """What the rules say of a request for ``model``. A ``rehearsal`` is nobody's turn."""
         avoided: list[str] = []
         for place, rule in enumerate(self._rules):
-            if not _matches(rule, caller, headers):
+            if not _rule_matches(rule, caller, headers):
                 continue
             if self._takes(place, rule.weight, rehearsal):
                 certain = rule.weight >= 1
@@ -94,7 +103,77 @@ def _unwanted(effects: RuleEffects, candidate: Candidate) -> bool:
     return matches_any(effects.avoided, candidate.backend)
 
 
-def _matches(rule: RuleSettings, caller: str | None, headers: Headers) -> bool:
+def _rule_matches(rule: RuleSettings, caller: str | None, headers: Headers) -> bool:
     if rule.key and (caller is None or not matches_any([rule.key], caller)):
         return False
     return not rule.header or has_header(headers, rule.header)
+
+
+class Zones:
+    """Says which zones a request must not leave. ``settings``: the zones by name."""
+
+    def __init__(self, settings: Mapping[str, ZoneSettings]) -> None:
+        self._zones = settings
+        self.of_model = lru_cache(_MOST_REMEMBERED)(self._of_model)
+
+    def of(self, model: str, caller: str | None, headers: Headers) -> tuple[str, ...]:
+        """The zones of a request for ``model`` with the key ``caller``."""
+        found = dict.fromkeys(self.of_model(model))
+        found.update(dict.fromkeys(name for name, zone in self._zones.items() if _zone_matches(zone, caller, headers)))
+        return tuple(found)
+
+    def _of_model(self, model: str) -> tuple[str, ...]:
+        """The zones whose models include ``model``."""
+        return tuple(name for name, zone in self._zones.items() if matches_any(zone.models, model))
+
+
+class ZoneFilter(Filter):
+    """Keeps the candidates in all zones of the request, and in those of their own model."""
+
+    def __init__(self, zones: Zones) -> None:
+        self._zones = zones
+
+    def keep(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        return [each for each in candidates if not any(self._outside(requirements, each))]
+
+    def why(self, requirements: Requirements, candidate: Candidate) -> str:
+        left = next(self._outside(requirements, candidate))
+        where = f"in zone '{candidate.zone}'" if candidate.zone else "in no zone"
+        return f"the request must not leave zone '{left}', and the backend is {where}"
+
+    def refusal(self, requirements: Requirements, candidates: Sequence[Candidate]) -> RequestError | None:
+        zones = dict.fromkeys(zone for each in candidates for zone in self._outside(requirements, each))
+        return ZoneUnavailable(candidates[0].model, list(zones))
+
+    def _outside(self, requirements: Requirements, candidate: Candidate) -> Iterator[str]:
+        """The zones that the request would leave with ``candidate``."""
+        needed = (*requirements.zones, *self._zones.of_model(candidate.model))
+        return (zone for zone in needed if zone != candidate.zone)
+
+
+class TierFilter(Filter):
+    """Keeps the candidates whose tier is at least that of the model that the client named."""
+
+    def __init__(self, least: Mapping[str, int]) -> None:
+        self._least = sorted(least.items(), key=lambda each: -len(each[0].replace("*", "")))
+        self._of_model = lru_cache(_MOST_REMEMBERED)(self._least_of)
+
+    def keep(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        least = self._of_model(requirements.model)
+        return [each for each in candidates if each.tier >= least] if least else candidates
+
+    def why(self, requirements: Requirements, candidate: Candidate) -> str:
+        return f"its tier is {candidate.tier}, and the model needs {self._of_model(requirements.model)}"
+
+    def refusal(self, requirements: Requirements, candidates: Sequence[Candidate]) -> RequestError | None:
+        return NoHealthyBackend(candidates[0].model, least_tier=self._of_model(requirements.model))
+
+    def _least_of(self, model: str) -> int:
+        """Of several patterns that match, the longest text wins."""
+        return next((tier for pattern, tier in self._least if fnmatchcase(model, pattern)), 0)
+
+
+def _zone_matches(zone: ZoneSettings, caller: str | None, headers: Headers) -> bool:
+    return (caller is not None and matches_any(zone.keys, caller)) or any(
+        has_header(headers, wanted) for wanted in zone.headers
+    )
