@@ -90,6 +90,7 @@ class StubRelay:
         self.requests: list[Request] = []
         self.unanswered: list[_Exchange] = []
         self.at_once = False
+        self.closed = False
 
     def check_open(self) -> None:
         pass

@@ -281,6 +281,7 @@ class OpensRequests(Protocol):
     """
 
     context: RelayContext
+    closed: bool
 
     def check_open(self) -> None: ...
 
@@ -345,7 +346,8 @@ class Admission:
 
         Raises ``Unauthorized``, ``Forbidden``, ``BodyTooLarge``, ``Overloaded`` or ``ShuttingDown``.
         """
-        self.relay.check_open()
+        if self.relay.closed:
+            self.relay.check_open()
         caller = self.authentication.caller(headers)
         for name, value in headers:
             if name in _CHECKED:
@@ -360,7 +362,8 @@ class Admission:
 
     def admit_alike(self, headers: Headers, size: int) -> AdmittedCaller | None:
         """As ``admit``, for a head like one that was admitted, and count its body of ``size`` bytes, which is here."""
-        self.relay.check_open()
+        if self.relay.closed:
+            self.relay.check_open()
         caller = self.authentication.caller(headers)
         if size > self.max_body:
             raise self.too_large()

@@ -51,7 +51,7 @@ class Relay:
         self.live = live = self.requests.live
         self.drains = Drains(context, live)
         self.mirrors = Mirrors(context, self._open_mirror)
-        self._closed = False
+        self.closed = False
         self._named = 0
         self._id_prefix = b"req-%s-" % os.urandom(6).hex().encode()
 
@@ -59,7 +59,7 @@ class Relay:
 
     def check_open(self) -> None:
         """Raises ``ShuttingDown`` once no more requests are accepted."""
-        if self._closed:
+        if self.closed:
             raise shutting_down()
 
     def open(
@@ -147,7 +147,7 @@ class Relay:
 
     def refuse_new(self) -> None:
         """Accept no more requests. Live ones may finish, except WebSockets: they have no end of their own."""
-        self._closed = True
+        self.closed = True
         each_alone(self._endless(), lambda request: request.cancel(shutting_down()))
 
     async def web_sockets_ended(self) -> None:
@@ -156,7 +156,7 @@ class Relay:
 
     def close(self) -> None:
         """End every live request and close every connection."""
-        self._closed = True
+        self.closed = True
         each_alone(list(self.live), lambda request: request.cancel(shutting_down()))
         self.requests.stop()
         self.drains.close()
