@@ -9,7 +9,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from enginehouse import Role
-from enginehouse.config.rescheduling_settings import ReschedulingSettings
+from enginehouse.config.scheduling import ReschedulingSettings
 from enginehouse.rescheduling import ClusterView, InstanceStatus, InstanceView, RequestView
 from enginehouse_kit.testing import FakeServiceGateway
 from enginehouse_rescheduling.rounds.planner import build_planner

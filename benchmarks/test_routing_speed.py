@@ -16,7 +16,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from enginehouse import Candidate, Capabilities, Health, Requirements, Route, Strategy
 from enginehouse.app.plugin_instances import identity
-from enginehouse.config.aliases import Aliases
+from enginehouse.config.routing import Aliases
 from enginehouse.config.schema import CheckSettings, PluginSettings
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.fleet.live_backend import BackendInfo

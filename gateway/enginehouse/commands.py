@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from enginehouse.cli.listen import configured_url
-from enginehouse.cli.options import config_option
-from enginehouse.cli.output import warn
+from enginehouse.cli.options import config_option, warn
 
 __all__ = [
     "config_option",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enginehouse.config.rescheduling_settings import ReschedulingSettings
+from enginehouse.config.scheduling import ReschedulingSettings
 from enginehouse.domain.instance import (
     ClusterView,
     DroppedPair,

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from enginehouse import ConfigError
 from enginehouse.app import rehearse_start
 from enginehouse.config.load_config import LoadedConfig, find_document, read_document
+from enginehouse.config.rules import hints
 from enginehouse.config.schema import Config
 from enginehouse.config.server import WorkerCount, worker_count
-from enginehouse.config.warnings import hints
 from enginehouse.domain.errors import ConfigErrors
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registry

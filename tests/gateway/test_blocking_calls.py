@@ -30,7 +30,7 @@ KERNEL = "of files that the kernel keeps in memory"
 ALLOWED = {
     "gateway/enginehouse/app/callers.py": BEFORE,
     "gateway/enginehouse/app/strategy_memory.py": THREAD,
-    "gateway/enginehouse/app/watch.py": THREAD,
+    "gateway/enginehouse/app/reload.py": THREAD,
     "gateway/enginehouse/cli/listen.py": BEFORE,
     "gateway/enginehouse/cli/plugin_commands.py": COMMAND,
     "gateway/enginehouse/cli/replacement.py": "starts a process without a copy of this one's memory (vfork)",

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 from enginehouse.aio.write_batch import WriteBatch
 from enginehouse.api.admission import Admission, BodyMemory, OpensRequests
 from enginehouse.api.cross_origin import CrossOriginProtection
-from enginehouse.config.aliases import Aliases
+from enginehouse.config.routing import Aliases
 from enginehouse.config.schema import BackendSettings, ServerSettings, TimeoutSettings
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers

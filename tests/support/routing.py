@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from enginehouse import Candidate, Extractor, Filter, Requirements, Strategy
 from enginehouse.aio.clock import SYSTEM_CLOCK
-from enginehouse.config.aliases import Aliases, AliasSettings
+from enginehouse.config.routing import Aliases, AliasSettings
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Route
 from enginehouse.fleet.snapshot import Snapshot

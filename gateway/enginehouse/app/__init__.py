@@ -2,23 +2,20 @@
 
 ::
 
-    gateway             the whole gateway: construction, start and stop
+    gateway             the whole gateway: construction, start and stop, and a rehearsal of the start
     pages               what it answers itself
     sampling            its figures, once a second
     request_path        what relays requests, in a gateway or in one of its workers, and how it is changed
-    plan                a configuration as it is used, checked, with its drivers
+    plan                a configuration as it is used, checked, with its drivers and warnings
     build               makes parts of it from the configuration
     build_fleet         makes the fleet
-    build_relay         makes the rules of the relay
+    build_relay         makes the rules of the relay, and finds what keeps streams
     build_middleware    finds what stands between clients and their requests
     build_router        makes the router
-    role_warnings       warns of roles of engines that no request could use
     exports             finds the exporter among the observers, and makes the tracer
     plugin_instances    makes instances of registered types with their parameters
-    rehearsal           builds a gateway and starts nothing
     picker              a gateway that decides for a proxy
     reload              reads the configuration again, on request or when its file changes
-    watch               detects changes of a file
     config_diff         what a new configuration changes
     config_change       prepares such a change, then carries it out in one step
     strategy_memory     what strategies have learned, through reloads and restarts
@@ -31,7 +28,6 @@ from __future__ import annotations
 from enginehouse.app.build import build_swapper
 from enginehouse.app.build_fleet import build_fleet
 from enginehouse.app.build_router import build_router
-from enginehouse.app.gateway import Gateway
-from enginehouse.app.rehearsal import rehearse_start
+from enginehouse.app.gateway import Gateway, rehearse_start
 
 __all__ = ["Gateway", "build_fleet", "build_router", "build_swapper", "rehearse_start"]

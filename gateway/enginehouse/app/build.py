@@ -11,7 +11,7 @@ from enginehouse.aio.write_batch import WriteBatch
 from enginehouse.api.admission import INFERENCE_PATHS, Admission, Authentication, BodyMemory
 from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.app.plugin_instances import create, create_installed, identity, prepare
-from enginehouse.config.plugin_tables import plugin_table
+from enginehouse.config.parameters import plugin_table
 from enginehouse.config.schema import (
     BackendSettings,
     Config,

@@ -1,20 +1,25 @@
-"""What the relay of live requests has of the configuration: rules for streams, questions to engines."""
+"""Makes the rules of the relay, and finds what keeps streams."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from enginehouse.app.build import reached
-from enginehouse.config.aliases import Aliases
-from enginehouse.config.routing import parse_hedge_after
+from enginehouse.app.plugin_instances import create_installed
+from enginehouse.config.routing import Aliases, parse_hedge_after
 from enginehouse.config.schema import Config
+from enginehouse.config.shape import dotted
+from enginehouse.domain.errors import ConfigError, PluginError
 from enginehouse.engines.launch_line import launch_spec
+from enginehouse.interfaces.continuers import Continuer
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.launch_spec import LaunchSpec
+from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation_rules import ContinuationRules
 from enginehouse.relay.endpoints import Endpoints
 from enginehouse.relay.engine_facts import EngineFacts
+from enginehouse.relay.guarded_continuer import GuardedContinuer
 from enginehouse.relay.retrying.hedge_delay import HedgeDelay
 from enginehouse.routing.body.rewrite import FiltersByName
 from enginehouse.routing.models_to_try import ModelsToTry
@@ -68,3 +73,39 @@ def _launch_specs(config: Config, drivers: Drivers) -> Mapping[str, LaunchSpec]:
         for name, model in config.models.items()
         for backend in model.backends(name)
     }
+
+
+def find_continuer(config: Config, registry: Registry) -> Continuer | None:
+    """The continuer of the enabled plugins; ``None`` if there is none, and streams end with their engines.
+
+    Raises ``ConfigError`` if the configuration needs one, and ``PluginError`` if there are several.
+    """
+    made = list(create_installed(config, registry, "continuer"))
+    if len(made) > 1:
+        names = " and ".join(str(plugin) for plugin, _ in made)
+        raise PluginError(f"{names} both continue streams: disable the plugin of one of them")
+    if not made:
+        check_continuation(config, None)
+        return None
+    [(plugin, continuer)] = made
+    return continuer if plugin.trusted else GuardedContinuer(plugin, continuer)
+
+
+def check_continuation(config: Config, continuer: Continuer | None) -> None:
+    """Raise ``ConfigError`` for what needs a continuer, if there is none."""
+    if continuer is None and (key := next(_needs(config), "")):
+        remedy = "enable the plugin 'continuation', or remove the key"
+        raise ConfigError("no enabled plugin continues streams", key=key, remedy=remedy)
+
+
+def _needs(config: Config) -> Iterator[str]:
+    """The keys that ask for a continuer. ``routing.broken_stream`` is ``continue`` by default, so it does not."""
+    if config.routing.gather:
+        yield "routing.gather"
+    if config.routing.broken_stream == "restart":
+        yield "routing.broken_stream"
+    for name, model in config.models.items():
+        if model.broken_stream in ("continue", "restart"):
+            yield dotted(("models", name, "broken_stream"))
+    if config.rescheduling.enabled:
+        yield "rescheduling.enabled"

@@ -11,10 +11,9 @@ import msgspec
 from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
 from enginehouse.app.config_diff import differences
 from enginehouse.app.plugin_instances import create, create_installed, identity, prepare
-from enginehouse.config.aliases import Aliases
-from enginehouse.config.plugin_tables import plugin_table
-from enginehouse.config.rescheduling_settings import ReschedulingSettings
-from enginehouse.config.routing import ScorerSettings
+from enginehouse.config.parameters import plugin_table
+from enginehouse.config.routing import Aliases, ScorerSettings
+from enginehouse.config.scheduling import ReschedulingSettings
 from enginehouse.config.schema import Config, ModelSettings
 from enginehouse.config.shape import dotted
 from enginehouse.domain.errors import EnginehouseError, PluginError

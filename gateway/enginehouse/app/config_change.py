@@ -13,11 +13,10 @@ from enginehouse.app.config_diff import diff_configs
 from enginehouse.app.plan import make_plan
 from enginehouse.app.plugin_instances import create, create_installed, identity
 from enginehouse.app.request_path import PathChange, RequestPath
-from enginehouse.app.services.engine_figures import build_puller
-from enginehouse.app.services.joined_backends import Joined, JoinedBackends
-from enginehouse.app.services.model_sizes import ModelSizes
 from enginehouse.app.services.service_access import GatewayParts
+from enginehouse.app.services.service_changes import Joined, JoinedBackends, ModelSizes
 from enginehouse.app.services.service_runner import Services
+from enginehouse.app.services.status_puller import build_puller
 from enginehouse.config.schema import Config, HostSettings, ModelSettings
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.launch_line import fingerprint, launch_line, launch_rules

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from prometheus_client import ProcessCollector
@@ -296,3 +297,24 @@ class Gateway:
         """Measure the next call of every plugin, on the path of requests and of loads."""
         for calls in (self.relay.context.router.sampled, self.engines.sampled, self.observers.sampled):
             self.plugin_times.sample(calls)
+
+
+def rehearse_start(config: Config, registry: Registry) -> Config:
+    """The configuration as a gateway with ``config`` uses it.
+
+    Raises the error that keeps the gateway from starting: ``ConfigError`` or ``PluginError``. No process, probe or
+    request is started, and nothing remains on disk.
+    """
+    return asyncio.run(_build(config, registry))  # a loop, because plugins may ask for the time while they are prepared
+
+
+async def _build(config: Config, registry: Registry) -> Config:
+    with TemporaryDirectory() as folder:
+        state_file = StateFile(Path(folder))
+        try:
+            gateway = Gateway(config, registry)
+            gateway.build_hosts(state_file)
+            await warn_of_missing(gateway.current.context)
+            return gateway.config
+        finally:
+            state_file.close()

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from enginehouse.config.parameters import check_names
-from enginehouse.config.plugin_tables import PluginTable, plugin_table, plugin_tables
+from enginehouse.config.parameters import PluginTable, check_names, plugin_table, plugin_tables
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError
 from enginehouse.domain.names import did_you_mean

@@ -1,10 +1,11 @@
-"""Reads the configuration again: for ``POST /api/reload``, for SIGHUP, or when its file changes."""
+"""Reads the configuration again: for POST /api/reload, for SIGHUP, or when its file changes."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from time import time
 from typing import NamedTuple
@@ -16,13 +17,11 @@ from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app.build import warn_of_missing
 from enginehouse.app.config_change import CurrentConfig
 from enginehouse.app.config_diff import ConfigDiff
-from enginehouse.app.watch import ChangeWatch, Stamp, stamp
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.domain.errors import ConfigError, EnginehouseError, ShuttingDown
 from enginehouse.domain.usage import AuditEntry
 
 _log = logging.getLogger(__name__)
-
 _LOOK_EVERY_S = 2.0
 _QUIET_S = 0.05
 """A file that did not change for so long is complete."""
@@ -30,6 +29,54 @@ _EMPTY_S = 0.5
 """A file that was empty for so long is meant to be empty."""
 _MOST_LOOKS = 40
 """At a file that is being written: one every ``_QUIET_S``, until a reload gives up."""
+
+
+class Stamp(NamedTuple):
+    """The status of a file, which changes with its contents: time of change in ns, size, inode and device."""
+
+    changed_ns: int
+    size: int
+    inode: int
+    device: int
+
+
+def stamp(file: Path) -> Stamp | None:
+    """The status of ``file``, or of the target of a link; ``None`` if it is missing or out of reach."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return Stamp(found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev)
+
+
+class ChangeWatch:
+    """Compares what ``look`` finds from call to call. ``None`` is no change: a file may be about to be replaced.
+
+    To skip a file that is still being written, a change is reported only when two calls in a row find the same.
+    """
+
+    def __init__(self, look: Callable[[], object]) -> None:
+        self._look = look
+        self._known = self._seen = look()
+
+    def changed(self) -> bool:
+        """Whether something has changed since this last returned ``True``. Call it periodically."""
+        before, self._seen = self._seen, self._look()
+        if self._seen is None or self._seen != before or self._seen == self._known:
+            return False
+        self._known = self._seen
+        return True
+
+
+def watch_folders(folders: Callable[[], Iterable[Path]]) -> ChangeWatch:
+    """Notices that files of ``folders`` have appeared, vanished or changed."""
+
+    def look() -> frozenset[tuple[Path, Stamp | None]]:
+        found = (file for folder in folders() for file in folder.glob("*"))
+        # unlike ``Path.is_file``, this raises nothing for a file out of reach
+        return frozenset((file, stamp(file) if os.path.isfile(file) else None) for file in found)
+
+    return ChangeWatch(look)
 
 
 class ConfigSource(NamedTuple):

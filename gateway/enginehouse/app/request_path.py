@@ -11,10 +11,9 @@ from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.app.build import build_admission, renew_upstreams, time_limits
 from enginehouse.app.build_fleet import build_fleet
 from enginehouse.app.build_middleware import find_middleware, use_middleware
-from enginehouse.app.build_relay import configure_relay
+from enginehouse.app.build_relay import check_continuation, configure_relay, find_continuer
 from enginehouse.app.build_router import build_router, needs_new_router
 from enginehouse.app.callers import Callers, Deliver, SharedAccounts
-from enginehouse.app.continuers import check_continuation, find_continuer
 from enginehouse.app.exports import TraceTaker, build_tracer, find_exporter
 from enginehouse.app.plugin_instances import create, create_installed, prepare, protocols_of_plugins
 from enginehouse.config.schema import Config

@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options and output that several commands share."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from typing import Any, TypeVar
 import click
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+take_over_option = click.option(
+    "--take-over",
+    is_flag=True,
+    help="Take over from the running gateway of the same server.name: its port, its engines and its clients.",
+)
 
 
 def config_option(command: Command) -> Command:
@@ -21,8 +26,6 @@ def config_option(command: Command) -> Command:
     )(command)
 
 
-take_over_option = click.option(
-    "--take-over",
-    is_flag=True,
-    help="Take over from the running gateway of the same server.name: its port, its engines and its clients.",
-)
+def warn(message: object) -> None:
+    """Print a warning on standard error."""
+    click.secho(f"warning: {message}", err=True, fg="yellow")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from enginehouse.cli.output import warn
+from enginehouse.cli.options import warn
 from enginehouse.domain.errors import ConfigError, EnginehouseError
 from enginehouse.plugin_manager.installed import InstalledCommand, installed_plugins
 

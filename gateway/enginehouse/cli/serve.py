@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from enginehouse.app import Gateway
-from enginehouse.app.rehearsal import rehearse_start
-from enginehouse.app.reload import ConfigSource
-from enginehouse.app.watch import ChangeWatch, watch_folders
+from enginehouse.app.gateway import rehearse_start
+from enginehouse.app.reload import ChangeWatch, ConfigSource, watch_folders
 from enginehouse.cli.gateway_server import GatewayServer
 from enginehouse.cli.listen import Listeners
 from enginehouse.cli.service_manager import ServiceManager

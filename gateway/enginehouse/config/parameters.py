@@ -1,23 +1,50 @@
-"""Decodes a table of the configuration into a struct of a plugin."""
+"""Parameters of plugins: their tables in the configuration, and their types."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar, cast
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec.inspect import LiteralType, StructType, type_info
 
+from enginehouse.config.schema import PluginSettings
 from enginehouse.config.shape import shape_of
 from enginehouse.config.units import MEASURES
 from enginehouse.domain.errors import ConfigError
 from enginehouse.domain.names import did_you_mean
 
 T = TypeVar("T", bound=msgspec.Struct)
-
 _MISSING = re.compile(r"Object missing required field `(.*)`")
+
+
+class PluginTable(NamedTuple):
+    """One table of parameters. ``kind`` is empty where the table is for every kind that has the type."""
+
+    key: str
+    kind: str
+    type: str
+    parameters: Mapping[str, Any]
+
+
+def plugin_table(settings: PluginSettings, kind: str, type: str) -> PluginTable:
+    """The parameters of ``type``: ``[plugins.KIND.TYPE]`` if there is such a table, else ``[plugins.TYPE]``."""
+    own = settings.parameters.get(kind, {})
+    if type in own:
+        return PluginTable(f"plugins.{kind}.{type}", kind, type, own[type])
+    return PluginTable(f"plugins.{type}", "", type, settings.parameters.get(type, {}))
+
+
+def plugin_tables(settings: PluginSettings, kinds: Collection[str]) -> Iterator[PluginTable]:
+    """Every table of parameters. The name of one of the ``kinds`` always begins ``[plugins.KIND.TYPE]``."""
+    for name, table in settings.parameters.items():
+        if name not in kinds:
+            yield PluginTable(f"plugins.{name}", "", name, table)
+            continue
+        for type, parameters in table.items():
+            yield PluginTable(f"plugins.{name}.{type}", name, type, parameters)
 
 
 def decode_parameters(

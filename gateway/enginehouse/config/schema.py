@@ -25,9 +25,8 @@ from enginehouse.config.model_settings import ModelSettings as ModelSettings
 from enginehouse.config.model_settings import ReplicaRange as ReplicaRange
 from enginehouse.config.model_settings import SizedRange as SizedRange
 from enginehouse.config.pull import PullSettings
-from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.config.routing import RoutingSettings
-from enginehouse.config.scheduling import SchedulingSettings
+from enginehouse.config.scheduling import ReschedulingSettings, SchedulingSettings
 from enginehouse.config.section import ByteSize, Count, Period, SecretText, Section, about
 from enginehouse.config.server import CheckSettings as CheckSettings
 from enginehouse.config.server import ServerSettings as ServerSettings

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from enginehouse.aio.slow_work import run_slowly
 from enginehouse.aio.tasks import BackgroundTasks, wait_for_first
-from enginehouse.config.aliases import Aliases
+from enginehouse.config.routing import Aliases
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import InvalidRequest, ModelNotFound, ReplicaLost, RequestError, ShuttingDown
 from enginehouse.domain.gpu import GpuStatus

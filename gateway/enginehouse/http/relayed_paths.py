@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, unquote
 from starlette.routing import compile_path
 
 from enginehouse.api.admission import FORM_PATHS, Admission
-from enginehouse.config.aliases import Aliases
+from enginehouse.config.routing import Aliases
 from enginehouse.domain.errors import InvalidRequest
 from enginehouse.domain.request import Headers
 from enginehouse.http.inbound import Opens

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from enginehouse.config.rescheduling_settings import ReschedulingSettings
+from enginehouse.config.scheduling import ReschedulingSettings
 from enginehouse.domain.instance import ClusterView, InstanceView, Plan
 
 

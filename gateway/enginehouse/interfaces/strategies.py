@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
-from enginehouse.config.rescheduling_settings import ReschedulingSettings
+from enginehouse.config.scheduling import ReschedulingSettings
 from enginehouse.domain.explanation import PrefixFacts, Verdict
 from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.replica import Candidate

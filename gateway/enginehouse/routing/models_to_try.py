@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from enginehouse.config.aliases import Alias, Aliases
+from enginehouse.config.routing import Alias, Aliases
 from enginehouse.domain.replica import Candidate, Health, Reason, ReplicaState
 from enginehouse.routing.snapshot import RoutingSnapshot
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from enginehouse.aio.clock import SYSTEM_CLOCK
-from enginehouse.config.aliases import Aliases
+from enginehouse.config.routing import Aliases
 from enginehouse.domain.errors import FallbackExhausted, NoHealthyBackend, RequestError
 from enginehouse.domain.explanation import Explanation, RouteDetails
 from enginehouse.domain.plugin_id import PluginId

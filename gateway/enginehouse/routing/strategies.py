@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from enginehouse.config.rescheduling_settings import ReschedulingSettings
+from enginehouse.config.scheduling import ReschedulingSettings
 from enginehouse.domain.errors import PluginFailed, RequestError
 from enginehouse.domain.explanation import PrefixFacts, Verdict
 from enginehouse.domain.foreign import describe

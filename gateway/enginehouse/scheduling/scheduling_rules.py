@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from enginehouse.config.plugin_tables import plugin_table
+from enginehouse.config.parameters import plugin_table
 from enginehouse.config.rules import LOCAL_HOST
 from enginehouse.config.schema import Config, ModelSettings
 from enginehouse.config.shape import dotted

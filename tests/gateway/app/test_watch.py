@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse.app.watch import ChangeWatch, stamp, watch_folders
+from enginehouse.app.reload import ChangeWatch, stamp, watch_folders
 
 
 @pytest.fixture

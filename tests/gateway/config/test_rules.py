@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse.config.warnings import hints
+from enginehouse.config.rules import hints
 from enginehouse.domain.errors import AliasCycle, ConfigErrors
 from tests.support.config_files import Load, Refuse
 

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from enginehouse import ReplicaState
-from enginehouse.config.aliases import Aliases, AliasSettings, AliasTarget
+from enginehouse.config.routing import Aliases, AliasSettings, AliasTarget
 from enginehouse.domain.replica import Reason
 from enginehouse.errors import ModelNotFound
 from enginehouse_kit.testing import candidate, requirements

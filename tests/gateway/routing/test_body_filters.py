@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enginehouse import InvalidRequest
-from enginehouse.config.aliases import Aliases
+from enginehouse.config.routing import Aliases
 from enginehouse.config.schema import BodyFilterSettings, ModelSettings
 from enginehouse.routing.body.rewrite import FiltersByName, apply
 

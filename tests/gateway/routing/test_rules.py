@@ -8,9 +8,8 @@ import pytest
 
 from enginehouse.app import build_fleet, build_router
 from enginehouse.app.build_router import settle
-from enginehouse.config.rules import problems
+from enginehouse.config.rules import problems, warnings
 from enginehouse.config.schema import Config, PluginSettings
-from enginehouse.config.warnings import warnings
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.replica import Route
 from enginehouse.domain.request import Headers

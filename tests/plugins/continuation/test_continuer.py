@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse.app.continuers import find_continuer
+from enginehouse.app.build_relay import find_continuer
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.continuers import KeptStream, NewShare
 from enginehouse.domain.errors import PluginError

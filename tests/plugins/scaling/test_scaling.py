@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from enginehouse import ReplicaState, Scaler
-from enginehouse.app.services.model_sizes import ModelSizes
+from enginehouse.app.services.service_changes import ModelSizes
 from enginehouse.backends import ModelLoad, ScaleView, WantedReplicas
 from enginehouse.config.schema import Config, HostSettings, ModelSettings, ReplicaRange
 from enginehouse.domain.plugin_id import PluginId

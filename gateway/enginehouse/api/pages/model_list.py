@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Route
 
 from enginehouse.api.admission import Admission
 from enginehouse.api.errors import json_response
-from enginehouse.config.aliases import Alias, Aliases
+from enginehouse.config.routing import Alias, Aliases
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.errors import ModelNotFound, RequestError

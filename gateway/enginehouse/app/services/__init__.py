@@ -5,7 +5,6 @@
     service_runner    starts and stops services, and contains their failures
     service_access    the gateway as a service sees it
     submission        a request of a service's own
-    engine_figures    what engines report of their load
-    joined_backends   backends that services found, in the configuration
-    model_sizes       how many replicas services want, in the configuration
+    status_puller     what engines report of their load
+    service_changes   what services change of a configuration: backends that they found, and numbers of replicas
 """

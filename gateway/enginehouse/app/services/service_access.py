@@ -15,8 +15,7 @@ from enginehouse.aio.timeouts import run_within
 from enginehouse.app.plugin_instances import make_plugin
 from enginehouse.app.plugin_instances import prepare as prepare_plugin
 from enginehouse.app.request_path import RequestPath
-from enginehouse.app.services.joined_backends import JoinedBackends
-from enginehouse.app.services.model_sizes import ModelSizes
+from enginehouse.app.services.service_changes import JoinedBackends, ModelSizes
 from enginehouse.app.services.status_puller import StatusPuller
 from enginehouse.app.services.submission import ServedCaller, submit
 from enginehouse.config.schema import Config

@@ -1,10 +1,12 @@
-"""Asks engines for their figures, in the background."""
+"""Asks the running engines for the figures of their load, in the background, and shows them to routing."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -12,8 +14,12 @@ import msgspec
 from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import run_within
+from enginehouse.domain.errors import NotFound
 from enginehouse.domain.instance import InstanceReport
+from enginehouse.domain.replica import ReplicaState
+from enginehouse.engines.host_context import HostContext
 from enginehouse.interfaces.drivers import EngineClient, SupportsFigures
+from enginehouse.relay.upstream.client import Client
 
 _log = logging.getLogger(__name__)
 
@@ -112,3 +118,27 @@ class StatusPuller:
             self._problems[name] = problem
         else:
             self._problems.pop(name, None)
+
+
+def build_puller(context: Callable[[], HostContext]) -> StatusPuller:
+    """What asks the engines of the configuration in force, which ``context`` has."""
+    return StatusPuller(partial(_running_engines, context), context().outside.clock, partial(_note_figures, context))
+
+
+def _running_engines(context: Callable[[], HostContext]) -> Iterator[EngineToAsk]:
+    now = context()
+    for backend in now.fleet.backends():
+        if backend.state is ReplicaState.READY:
+            client = Client(now.upstreams[backend.name], _TIMEOUT_S)
+            yield EngineToAsk(backend.name, now.drivers[backend.driver].figures, client)
+
+
+def _note_figures(context: Callable[[], HostContext], name: str, report: InstanceReport) -> None:
+    """Show routing what the engine of the backend ``name`` reported."""
+    status = report.status
+    with suppress(NotFound):  # a reload has just removed it
+        total = status.num_total_gpu_tokens
+        usage = status.num_used_gpu_tokens / total if total else 0.0
+        load = context().fleet.load(name)
+        load.report(status.num_waiting_requests, usage, total, report.asked_at)
+        load.report_adapters(status.active_loras, status.max_loras)

@@ -20,6 +20,13 @@ _NAME = "take-over"
 _BEGUN = "take-over.new"
 _CONNECT_S = 1.0
 """The kernel connects at once, unless too many connect to a gateway that hangs."""
+T = TypeVar("T")
+_LENGTH = struct.Struct("!I")
+_CREDENTIALS = struct.Struct("3i")
+"""The process, the user and the group (unix(7))."""
+_MOST_DESCRIPTORS = 64
+_NOT_INHERITED = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+_PIECE = 1 << 20
 
 
 def listen_in(folder: Path) -> socket.socket:
@@ -64,16 +71,6 @@ def _short(folder: Path) -> Iterator[str]:
         yield short if Path(short).exists() else str(folder)
     finally:
         os.close(descriptor)
-
-
-T = TypeVar("T")
-
-_LENGTH = struct.Struct("!I")
-_CREDENTIALS = struct.Struct("3i")
-"""The process, the user and the group (unix(7))."""
-_MOST_DESCRIPTORS = 64
-_NOT_INHERITED = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-_PIECE = 1 << 20
 
 
 class ChannelClosed(Exception):

@@ -16,6 +16,15 @@ import msgspec
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.domain.errors import RequestError, ShuttingDown
 
+P = ParamSpec("P")
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+_LENGTH: Final = 4
+_DEFECT: Final = "A message between the gateway's processes met a defect"
+_encode = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(tuple[str, int, msgspec.Raw]).decode
+_hints = cache(get_type_hints)  # it reads annotations that are text, which takes longer than all else
+
 
 class SentError(msgspec.Struct, frozen=True, array_like=True):
     """An error as another process gets it. ``kind``: the class of a ``RequestError``."""
@@ -48,17 +57,6 @@ def _kinds() -> Mapping[str, type[RequestError]]:
         found[kind.__name__] = kind
         left += kind.__subclasses__()
     return found
-
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-_log = logging.getLogger(__name__)
-
-_LENGTH: Final = 4
-_DEFECT: Final = "A message between the gateway's processes met a defect"
-_encode = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(tuple[str, int, msgspec.Raw]).decode
 
 
 class Send(Protocol):
@@ -203,9 +201,6 @@ class Channel(asyncio.Protocol):
             waiting.set_result(value)
         else:
             waiting.set_exception(error.received())
-
-
-_hints = cache(get_type_hints)  # it reads annotations that are text, which takes longer than all else
 
 
 @cache

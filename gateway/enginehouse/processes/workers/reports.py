@@ -29,6 +29,10 @@ from enginehouse.telemetry.loop_watch import LoopLoad, LoopMonitor
 _MOST_ANSWERS: Final = 64
 """More answers at once change an average no further than so many do."""
 _SHOWN_HEADER: Final = b"user-agent"
+_BATCH: Final = 64
+_BATCH_EVERY_S: Final = 0.25
+_MOST_WAITING_BYTES: Final = 4 * 1024 * 1024
+EVENTS: Final = ("routed", "moved", "finished")
 
 
 class Reporter:
@@ -130,12 +134,6 @@ def _drained(counter: Counter[str]) -> dict[str, int]:
     counted = dict(counter)
     counter.clear()
     return counted
-
-
-_BATCH: Final = 64
-_BATCH_EVERY_S: Final = 0.25
-_MOST_WAITING_BYTES: Final = 4 * 1024 * 1024
-EVENTS: Final = ("routed", "moved", "finished")
 
 
 class RequestEvents(Observer):

@@ -14,6 +14,13 @@ from enginehouse.plugin_manager.registry import Registry
 from enginehouse.scheduling.ticket_queue import WaitingTicket
 from enginehouse.scheduling.waiting_room import OtherRooms
 
+_YIELDS_S: Final = 0.003
+"""A worker hears of a free slot within about a millisecond. If it has not taken it by then, it cannot use it."""
+_FIELDS: Final = 6
+"""The model, as a number that is not 0, the first four parts of the request's ``TicketRank``, and how many wait."""
+_SHOWN: Final = TURNS // _FIELDS
+"""For so many models, a room shows its first request and how many wait. A 0 comes after the last one."""
+
 
 class WorkerMemory:
     """The load of backends, and what plugins of ``registry`` count of requests, for a number of ``workers``."""
@@ -26,14 +33,6 @@ class WorkerMemory:
     def accounts(self, number: int) -> SharedAccounts:
         """What the process with a ``number`` shares; the owner's comes after those of all workers."""
         return SharedAccounts(self._accounts, number, self._changes)
-
-
-_YIELDS_S: Final = 0.003
-"""A worker hears of a free slot within about a millisecond. If it has not taken it by then, it cannot use it."""
-_FIELDS: Final = 6
-"""The model, as a number that is not 0, the first four parts of the request's ``TicketRank``, and how many wait."""
-_SHOWN: Final = TURNS // _FIELDS
-"""For so many models, a room shows its first request and how many wait. A 0 comes after the last one."""
 
 
 class RoomTurns(OtherRooms):

@@ -21,6 +21,8 @@ _KEPT_S: Final = 0.1
 """For so long, a place that no request uses stays with the worker."""
 _UNKEPT_S: Final = 1.0
 """After requests had to wait, for so long each place goes back at once."""
+_RECALLED_S: Final = 0.02
+"""So long, a ticket that must be granted at once waits for places that workers keep."""
 
 
 class _OpenTicket(NamedTuple):
@@ -245,10 +247,6 @@ class OwnerLineQueue(OwnerQueue):
             return
         self._keep(replica, self._end(replica))
         self._queues.left()
-
-
-_RECALLED_S: Final = 0.02
-"""So long, a ticket that must be granted at once waits for places that workers keep."""
 
 
 class _WorkerTicket:

@@ -39,6 +39,10 @@ from enginehouse.telemetry.logs import GatewayLog
 from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.observers import notify
 
+_log = logging.getLogger(__name__)
+_BEAT_S: Final = 0.1
+_REPORT_S: Final = 1.0
+
 
 class WorkerChannel(Channel):
     """Hands the owner's calls to the parts of a worker, once they are made from the ``first`` configuration."""
@@ -82,12 +86,6 @@ class SentLog(LogRing):
 
     def write(self, data: bytes) -> None:
         self._send(ToOwner.log, data)
-
-
-_log = logging.getLogger(__name__)
-
-_BEAT_S: Final = 0.1
-_REPORT_S: Final = 1.0
 
 
 class Worker(ToWorker):

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from enginehouse.config.aliases import Aliases
+from enginehouse.config.routing import Aliases
 from enginehouse.config.schema import BodyFilterSettings, ModelSettings
 from enginehouse.domain.errors import InvalidRequest
 from enginehouse.routing.body.read import unreadable

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from enginehouse.config.aliases import Alias, read_alias
+from enginehouse.config.routing import Alias, read_alias
 from enginehouse.config.schema import Config, TimeoutSettings
 from enginehouse_importers.kit.table import UNKNOWN
 from enginehouse_importers.llama_swap.convert import convert

@@ -1,4 +1,4 @@
-"""Backends that services have found, and how they join a configuration."""
+"""What services change of a configuration: backends that they found, and how many replicas of models they want."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from enginehouse.config.decode import Decoder
 from enginehouse.config.rules import LOCAL_HOST, url_problem
-from enginehouse.config.schema import BackendSettings, Config, HostSettings
+from enginehouse.config.schema import BackendSettings, Config, HostSettings, ReplicaRange, SizedRange
 from enginehouse.config.secrets import Secret
 from enginehouse.config.shape import dotted
 from enginehouse.interfaces.discoverers import FoundBackend
@@ -119,3 +119,34 @@ def _settings(found: FoundBackend) -> BackendSettings | str:
 @cache
 def _backend_type() -> Type:
     return type_info(BackendSettings)
+
+
+class ModelSizes:
+    """The wanted number of replicas of each model; the fewest where nobody wants another."""
+
+    def __init__(self) -> None:
+        self.wanted: Mapping[str, int] = {}
+
+    def sized(self, config: Config) -> Config:
+        """``config`` with as many backends as are wanted."""
+        models = {
+            name: replace(config.models[name], replicas=SizedRange(min=each.min, max=each.max, size=size))
+            for name, each in _ranges(config).items()
+            for size in [min(max(self.wanted.get(name, each.min), each.min), each.max)]
+        }
+        return replace(config, models={**config.models, **models}) if models else config
+
+    def recall(self, config: Config, running: Collection[str]) -> bool:
+        """Want as many as an earlier gateway has left ``running``, by the names of their backends; whether any."""
+        left = {
+            name: max(numbers)
+            for name, each in _ranges(config).items()
+            for backends in [enumerate(config.models[name].possible_backends(name), 1)]
+            if (numbers := [number for number, backend in backends if backend in running]) and max(numbers) > each.min
+        }
+        self.wanted = {**self.wanted, **left}
+        return bool(left)
+
+
+def _ranges(config: Config) -> Mapping[str, ReplicaRange]:
+    return {name: each.replicas for name, each in config.models.items() if isinstance(each.replicas, ReplicaRange)}
