@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from hashlib import blake2b
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from enginehouse.domain.request import Headers
+if TYPE_CHECKING:
+    from enginehouse.domain.request import Headers  # commands start without msgspec
 
 LONGEST_NAME: Final = 256
 """In characters."""
