@@ -127,6 +127,11 @@ class LiveView:
             "requests": self.requests(),
         }
 
+    def last_error(self, backend: str) -> str | None:
+        """The last error of a backend; ``None`` without one."""
+        view = self._relay.context.fleet.view(backend)
+        return None if view is None else view.last_error
+
     def waiting_for(self, replica: str) -> int:
         """How many live requests are routed to ``replica``, or wait for a model that it serves."""
         found = 0
@@ -149,8 +154,7 @@ class LiveView:
         """How far the download is that the request waits for, or why there is no place yet for its engine."""
         if progress[0] not in (Phase.DOWNLOADING, Phase.PLACING) or exchange.route is None:
             return None
-        backend = exchange.route.chosen.backend
-        return next((each.last_error for each in self._relay.context.fleet.backends() if each.name == backend), None)
+        return self.last_error(exchange.route.chosen.backend)
 
     def _live_requests(self) -> Iterator[tuple[LiveRequest, RequestProgress]]:
         waiting = {**self._engines.waiting(), **self._relay.context.waiting_room.waiting()}

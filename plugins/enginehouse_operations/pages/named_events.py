@@ -20,6 +20,8 @@ class LiveStates(Protocol):
 
     def snapshot(self) -> Mapping[str, Any]: ...
 
+    def last_error(self, backend: str) -> str | None: ...
+
     def waiting_for(self, replica: str) -> int: ...
 
     def progress(self) -> dict[str, tuple[Phase, int | None]]: ...
@@ -46,8 +48,7 @@ class NamedEvents(Observer):
         self.send("replica_state", replica=replica, state=state)
 
     def backend_health(self, backend: str, health: Health) -> None:
-        unhealthy = self._live.snapshot()["backends"] if health is Health.UNHEALTHY else ()
-        error = next((each["error"] for each in unhealthy if each["backend"] == backend), None)
+        error = self._live.last_error(backend) if health is Health.UNHEALTHY else None
         self.send("backend_health", backend=backend, health=health, error=error)
 
     def hung(self, backend: str, why: str) -> None:

@@ -37,6 +37,9 @@ class Stage:
     def snapshot(self) -> dict[str, Any]:
         return {"replicas": self.replicas, "requests": sorted(self.phases), "backends": DOWN}
 
+    def last_error(self, backend: str) -> str | None:
+        return "refused"
+
     def waiting_for(self, replica: str) -> int:
         return 0
 

@@ -44,6 +44,9 @@ class Run:
         health = Health.UNHEALTHY if self.error else Health.HEALTHY
         return {"backends": [{"backend": "a", "health": health, "error": self.error}]}
 
+    def last_error(self, backend: str) -> str | None:
+        return self.error
+
     def waiting_for(self, replica: str) -> int:
         return 2 if replica == "m@m" else 0
 
