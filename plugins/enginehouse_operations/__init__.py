@@ -12,7 +12,6 @@
     completion           names that shells complete
     options, waiting     what several commands share
     pages/               most of /api: state, events, logs, figures over time, usage; load, drain, move, reload
-    series/              keeps figures over time
 """
 
 from __future__ import annotations
@@ -36,13 +35,12 @@ def _pages() -> Any:
     from enginehouse_operations.pages.lifecycle import LIFECYCLE_ROUTES
     from enginehouse_operations.pages.logs import LOG_ROUTES
     from enginehouse_operations.pages.operations import OPERATIONS_ROUTES
-    from enginehouse_operations.pages.reload import RELOAD
     from enginehouse_operations.pages.series import SeriesPage
+    from enginehouse_operations.pages.series_store import SeriesStore
     from enginehouse_operations.pages.usage import OWN_ROUTES, USAGE_ROUTES
-    from enginehouse_operations.series.series_store import SeriesStore
 
     store, events = SeriesStore(), EventPages()
     of_store = guarded(SeriesPage(store).routes, every_second=store.sample)
     of_events = guarded(events.routes, every_second=events.tick)
-    others = [*OPERATIONS_ROUTES, *LIFECYCLE_ROUTES, RELOAD, *LOG_ROUTES, *HISTORY_ROUTES, *USAGE_ROUTES]
+    others = [*OPERATIONS_ROUTES, *LIFECYCLE_ROUTES, *LOG_ROUTES, *HISTORY_ROUTES, *USAGE_ROUTES]
     return [*of_events, *guarded(others), *of_store, *OWN_ROUTES]

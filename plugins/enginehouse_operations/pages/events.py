@@ -16,8 +16,7 @@ from enginehouse_operations.pages.endless import endless
 from enginehouse_operations.pages.event_stream import EventStream
 from enginehouse_operations.pages.kept_events import KeptEvents
 from enginehouse_operations.pages.live_view import LiveView
-from enginehouse_operations.pages.reading import facts_of, json_response, read_query
-from enginehouse_operations.pages.usage import read_time
+from enginehouse_operations.pages.reading import facts_of, json_response, read_query, read_time
 
 _MOST = 2000
 

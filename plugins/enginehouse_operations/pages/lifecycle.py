@@ -1,14 +1,16 @@
-"""Loads and unloads models, and takes backends out of service, under ``/api`` and under llama-swap's paths."""
+"""Loads and unloads models, takes backends out of service and reloads, under ``/api`` and llama-swap's paths."""
 
 from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from enginehouse import InvalidRequest, ReplicaState
-from enginehouse_operations.pages.reading import gateway_of, json_response, read_body
+from enginehouse import EnginehouseError, InvalidRequest, ReplicaState, RequestError
+from enginehouse_operations.pages.reading import gateway_of, json_response, read_body, read_flag
 
 
 class _RunningEngine(msgspec.Struct, frozen=True):
@@ -44,13 +46,13 @@ async def _load(request: Request) -> Response:
 async def _unload(request: Request) -> Response:
     """Unload a model. Answers when its engines have stopped. ``?force=true`` does not wait for live requests."""
     model = request.path_params["id"]
-    await gateway_of(request).engines.unload([model], force=_is_forced(request))
+    await gateway_of(request).engines.unload([model], force=read_flag(request, "force"))
     return json_response({"model": model, "state": ReplicaState.STOPPED})
 
 
 async def _unload_all(request: Request) -> Response:
     """Unload every model. ``?force=true`` does not wait for live requests."""
-    await gateway_of(request).engines.unload(force=_is_forced(request))
+    await gateway_of(request).engines.unload(force=read_flag(request, "force"))
     return PlainTextResponse("OK")
 
 
@@ -97,11 +99,30 @@ async def _stop(request: Request) -> Response:
     return json_response({"backend": name, "state": ReplicaState.STOPPED})
 
 
-def _is_forced(request: Request) -> bool:
-    value = request.query_params.get("force", "false")
-    if value not in ("true", "false"):
-        raise InvalidRequest("'force' is true or false")
-    return value == "true"
+async def _reload(request: Request) -> Response:
+    """Reload the configuration; with ``?dry_run=true``, only return the changes.
+
+    With ``?take_over=true``, another gateway takes over, so that everything in the configuration applies.
+    """
+    dry_run, take_over = read_flag(request, "dry_run"), read_flag(request, "take_over")
+    gateway = gateway_of(request)
+    try:
+        reloaded = await gateway.reload(dry_run or take_over)
+        if take_over and not dry_run:
+            pid = await _take_over(gateway.replacement())
+            reloaded = msgspec.structs.replace(reloaded, applied=True, taken_over_by=pid)
+        return json_response(reloaded)
+    except RequestError:
+        raise
+    except EnginehouseError as error:
+        text = f"The configuration cannot be used, and nothing has changed:\n{error}"
+        raise InvalidRequest(text, details={"errors": error.rows()}) from None
+
+
+async def _take_over(replace: Callable[[], Awaitable[int]] | None) -> int:
+    if replace is None:
+        raise InvalidRequest("This gateway was not started by `enginehouse serve`: nothing can take over from it")
+    return await replace()
 
 
 LIFECYCLE_ROUTES = [
@@ -113,4 +134,5 @@ LIFECYCLE_ROUTES = [
     Route("/api/backends/{name:path}/drain", _drain, methods=["POST"]),
     Route("/api/backends/{name:path}/undrain", _undrain, methods=["POST"]),
     Route("/api/backends/{name:path}/stop", _stop, methods=["POST"]),
+    Route("/api/reload", _reload, methods=["POST"]),
 ]

@@ -7,13 +7,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from enginehouse import InvalidRequest
 from enginehouse.errors import NotFound
 from enginehouse.relay.jobs.hand_over_rules import hand_over_rules
 from enginehouse.routing.body.read import end_user, read_request
 from enginehouse.telemetry.recent import MOST
 from enginehouse_operations.pages.live_view import LiveView, ended_request
-from enginehouse_operations.pages.reading import gateway_of, json_response, read_body
+from enginehouse_operations.pages.reading import gateway_of, json_response, read_body, read_limit
 
 
 class _MoveOrder(msgspec.Struct):
@@ -77,11 +76,7 @@ async def _move(request: Request) -> Response:
 
 async def _decisions(request: Request) -> Response:
     """The last routing decisions, newest first. ``?limit=N``, else 100."""
-    limit = request.query_params.get("limit", "100")
-    # int() takes seconds for millions of digits
-    most = int(limit) if limit.isdecimal() and len(limit) <= len(str(MOST)) else 0
-    if not 1 <= most <= MOST:
-        raise InvalidRequest(f"'limit' must be a number from 1 to {MOST}", param="limit")
+    most = read_limit(request, MOST)
     return json_response({"decisions": gateway_of(request).relay.context.decisions.last(most)})
 
 

@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from enginehouse import InvalidRequest, parse_duration
+from enginehouse import InvalidRequest
 from enginehouse.callers import UsageRow
-from enginehouse_operations.pages.reading import facts_of, json_response
+from enginehouse_operations.pages.reading import facts_of, json_response, read_limit, read_time
 
 FIELDS = ("key", "model", "user", "day")
 _MOST_ENTRIES = 10_000
@@ -38,11 +38,7 @@ async def _own_limits(request: Request) -> Response:
 
 async def _audit(request: Request) -> Response:
     """What operators have done, the newest first: ``?since=&limit=``."""
-    facts, limit = facts_of(request), request.query_params.get("limit", "100")
-    # int() takes seconds for millions of digits
-    most = int(limit) if limit.isdecimal() and len(limit) <= len(str(_MOST_ENTRIES)) else 0
-    if not 1 <= most <= _MOST_ENTRIES:
-        raise InvalidRequest(f"'limit' must be a number from 1 to {_MOST_ENTRIES}", param="limit")
+    facts, most = facts_of(request), read_limit(request, _MOST_ENTRIES)
     since = read_time(request.query_params.get("since", "0"), facts.epoch())
     return json_response({"entries": await facts.audit(since, most)})
 
@@ -95,28 +91,6 @@ def _fields(request: Request) -> Sequence[str]:
         if name not in FIELDS:
             raise InvalidRequest(f"'by' has '{name[:50]}': use {', '.join(FIELDS)}", param="by")
     return tuple(by)
-
-
-def read_time(text: str, now: float) -> float:
-    """A moment in seconds since the epoch: a date or time in ISO 8601, such seconds, or how long ago, as ``7d``.
-
-    Raises ``InvalidRequest``.
-    """
-    try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        at = datetime.fromisoformat(text.replace("Z", "+00:00"))
-        return (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).timestamp()
-    except ValueError:
-        pass
-    try:
-        return now - parse_duration(text)
-    except ValueError:
-        raise InvalidRequest(
-            f"'{text}' is not a time: write 7d, 2026-01-31 or seconds since 1970", param="since"
-        ) from None
 
 
 USAGE_ROUTES = [Route("/api/usage", _everyone), Route("/api/audit", _audit)]

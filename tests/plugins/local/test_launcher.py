@@ -18,7 +18,7 @@ from enginehouse.telemetry.log_ring import LogRing
 from enginehouse_local.launcher import LocalProcess
 from enginehouse_local.log_file import LogFile
 from enginehouse_local.processes import identity, kill_group, signal_group
-from enginehouse_operations.pages.log_reader import follow
+from enginehouse_operations.pages.logs import follow
 from tests.support.launchers import local_launcher
 from tests.support.waiting import within
 

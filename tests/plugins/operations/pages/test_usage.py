@@ -17,7 +17,8 @@ from enginehouse_callers import SqliteUsage
 from enginehouse_callers.prices import Prices
 from enginehouse_callers.usage_keeper import UsageKeeper
 from enginehouse_callers.usage_meter import UsageMeter
-from enginehouse_operations.pages.usage import OWN_ROUTES, USAGE_ROUTES, read_time
+from enginehouse_operations.pages.reading import read_time
+from enginehouse_operations.pages.usage import OWN_ROUTES, USAGE_ROUTES
 from tests.support.fake_clock import StoppedClock
 from tests.support.page_facts import page_facts
 
@@ -118,6 +119,7 @@ def test_times_in_all_forms(text: str, moment: float) -> None:
     assert read_time(text, NOW) == moment
 
 
-def test_no_time_is_refused() -> None:
+@pytest.mark.parametrize("text", ["yesterday", "nan", "-inf", "1e400"])
+def test_no_time_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest, match="write 7d"):
-        read_time("yesterday", NOW)
+        read_time(text, NOW)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from enginehouse.pages import LogRing
-from enginehouse_operations.pages.log_reader import follow, history
+from enginehouse_operations.pages.logs import follow, history
 
 
 def rings(**lines: str) -> dict[str, LogRing]:

@@ -1,14 +1,14 @@
-"""Keeps the gateway's figures over time."""
+"""Keeps the gateway's figures over time, in rings of buckets."""
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from math import inf, nan
+from typing import Final, NamedTuple
 
 from enginehouse.pages import ModelTotals, PageFacts
-from enginehouse_operations.series.amounts import Amounts
-from enginehouse_operations.series.bucket_ring import WHOLE, BucketRing, SeriesKey
 
 _SECONDS: Final = 15 * 60
 _MINUTES: Final = 24 * 60
@@ -16,8 +16,125 @@ _MOST_NAMES: Final = 28
 """With all metrics in all buckets, so many models and as many backends take 7.4 MB."""
 _IDLE_S: Final = _SECONDS
 _OTHER: Final = "other"
-_NOTHING: Final = (*Amounts().figures(1),)
+
+
+class Amounts:
+    """Counts of ended requests and their tokens, and of two of their times. The fields are those of ``ModelTotals``."""
+
+    def __init__(self) -> None:
+        self.requests = self.failed = self.refused = self.left = 0
+        self.tokens_in = self.tokens_cached = self.tokens_out = 0
+        self.first_token: dict[float, int] = {}
+        self.inter_token: dict[float, int] = {}
+
+    def add(self, other: Amounts | ModelTotals, sign: int = 1) -> None:
+        """Count what ``other`` counts, too; with a ``sign`` of -1, no longer."""
+        self.requests += sign * other.requests
+        self.failed += sign * other.failed
+        self.refused += sign * other.refused
+        self.left += sign * other.left
+        self.tokens_in += sign * other.tokens_in
+        self.tokens_cached += sign * other.tokens_cached
+        self.tokens_out += sign * other.tokens_out
+        for mine, theirs in ((self.first_token, other.first_token), (self.inter_token, other.inter_token)):
+            if not mine:
+                mine.update(theirs)
+                continue
+            for bound, count in theirs.items():
+                if count:
+                    mine[bound] += sign * count
+
+    def figures(self, seconds: float) -> Iterator[tuple[str, float]]:
+        """The values of metrics, if this is what ended within so many ``seconds``."""
+        yield "requests", self.requests / seconds
+        yield "failed", self.failed / seconds
+        yield "refused", self.refused / seconds
+        yield "left", self.left / seconds
+        yield "tokens_in", self.tokens_in / seconds
+        yield "tokens_out", self.tokens_out / seconds
+        if self.tokens_in:
+            yield "cached_ratio", self.tokens_cached / self.tokens_in
+        for name, counts in (("ttft", self.first_token), ("itl", self.inter_token)):
+            if any(counts.values()):
+                yield f"{name}_ms_p50", 1000 * quantile(0.5, counts)
+                yield f"{name}_ms_p99", 1000 * quantile(0.99, counts)
+
+
+def quantile(share: float, counts: Mapping[float, int]) -> float:
+    """The value that the ``share`` of those counted does not exceed. ``counts``: of each bound, in ascending order.
+
+    Within a bucket, values are taken as evenly spread, as Prometheus's ``histogram_quantile`` does. Above the last
+    finite bound, the value is that bound.
+    """
+    rank, below, lower = share * sum(counts.values()), 0, 0.0
+    for bound, count in counts.items():
+        if bound == inf:
+            break
+        if count and below + count >= rank:
+            return lower + (bound - lower) * (rank - below) / count
+        below, lower = below + count, bound
+    return lower
+
+
+_NO_FIGURES: Final = (*Amounts().figures(1),)
 """The figures of a second in which no request ended."""
+
+
+class SeriesKey(NamedTuple):
+    """What a value is about: a ``model``, a ``backend``, a ``gpu``, or, with two empty texts, the whole gateway."""
+
+    by: str
+    name: str
+
+
+WHOLE: Final = SeriesKey("", "")
+
+
+class BucketRing:
+    """The values of the last ``size`` buckets of ``step`` seconds, four bytes each, by metric and key.
+
+    Buckets are numbered: number ``n`` holds the time from ``n * step`` to ``(n + 1) * step`` since the Unix epoch.
+    """
+
+    def __init__(self, step: int, size: int) -> None:
+        self.step = step
+        self.size = size
+        self.newest = 0
+        """The number of the newest bucket; 0 before the first."""
+        self._values: dict[tuple[str, SeriesKey], array[float]] = {}
+
+    def begin(self, number: int) -> None:
+        """Begin the bucket ``number``. Those that were left out have no values. An earlier one starts over."""
+        first = self.newest + 1 if number > self.newest else number
+        for skipped in range(max(first, number - self.size + 1), number + 1):
+            for values in self._values.values():
+                values[skipped % self.size] = nan
+        self.newest = number
+
+    def put(self, metric: str, key: SeriesKey, value: float) -> None:
+        """Set a value of the newest bucket."""
+        values = self._values.get((metric, key))
+        if values is None:
+            values = self._values[metric, key] = array("f", [nan]) * self.size
+        values[self.newest % self.size] = value
+
+    def forget(self, key: SeriesKey) -> None:
+        """Remove all values of ``key``."""
+        for metric, kept in list(self._values):
+            if kept == key:
+                del self._values[metric, kept]
+
+    def keys(self, metric: str) -> Iterator[SeriesKey]:
+        """The keys that have values of ``metric``."""
+        return (key for each, key in self._values if each == metric)
+
+    def values(self, metric: str, key: SeriesKey, first: int) -> list[float | None]:
+        """The values from bucket ``first`` to the newest; ``None`` where there is none."""
+        kept = self._values.get((metric, key))
+        numbers = range(max(first, self.newest - self.size + 1), self.newest + 1)
+        if kept is None:
+            return [None] * len(numbers)
+        return [None if (value := kept[number % self.size]) != value else value for number in numbers]
 
 
 class SeriesStore:
@@ -55,7 +172,7 @@ class SeriesStore:
         ended = self._ended_since(facts.totals())
         for key in {*ended, *self._active, WHOLE}:
             amounts = ended.get(key)
-            for metric, value in _NOTHING if amounts is None else amounts.figures(1):
+            for metric, value in _NO_FIGURES if amounts is None else amounts.figures(1):
                 self.seconds.put(metric, key, value)
             if amounts is not None:
                 self._this_minute.setdefault(key, Amounts()).add(amounts)

@@ -10,10 +10,8 @@ import pytest
 from enginehouse import InvalidRequest
 from enginehouse.telemetry.counters import BUCKETS, Counters, KeyCounts
 from enginehouse.telemetry.model_totals import model_totals
-from enginehouse_operations.series.amounts import quantile
-from enginehouse_operations.series.bucket_ring import WHOLE, BucketRing, SeriesKey
-from enginehouse_operations.series.reading import SeriesAnswer, read_series
-from enginehouse_operations.series.series_store import SeriesStore
+from enginehouse_operations.pages.series import SeriesAnswer, read_series
+from enginehouse_operations.pages.series_store import WHOLE, BucketRing, SeriesKey, SeriesStore, quantile
 from tests.support.page_facts import page_facts
 
 START = 1_000_020.0
@@ -166,6 +164,12 @@ def test_the_finer_ring_answers_as_far_as_it_reaches() -> None:
 def test_a_wrong_question_names_what_there_is(metric: str, step: int | None, told: str) -> None:
     with pytest.raises(InvalidRequest, match=told.replace("?", r"\?")):
         Sampled().read(metric, step=step)
+
+
+def test_the_far_future_has_no_values() -> None:
+    sampled = Sampled()
+    sampled.pass_(61)
+    assert [each.values for each in sampled.read("requests", since=1e308, step=60).series] == [[]]
 
 
 def test_values_of_other_buckets_are_gone_when_their_place_is_used_again() -> None:
