@@ -39,7 +39,7 @@ MODULES = {
     "gateway/enginehouse/api": ("admission",),
     "gateway/enginehouse/processes/workers": ("worker_request",),
     "gateway/enginehouse/domain": ("replica", "requirements", "tokens"),
-    "gateway/enginehouse/fleet": ("fleet", "health", "snapshot"),
+    "gateway/enginehouse/fleet": ("fleet", "health"),
     "gateway/enginehouse/http": (
         "client_connection",
         "cors",

@@ -8,10 +8,8 @@ from enginehouse import Candidate, Extractor, Filter, Requirements, Strategy
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.config.routing import Aliases, AliasSettings
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.domain.replica import Route
-from enginehouse.fleet.snapshot import Snapshot
+from enginehouse.domain.replica import Route, Snapshot
 from enginehouse.routing.router import Router
-from enginehouse.routing.snapshot import RoutingSnapshot
 from enginehouse.routing.strategies import StrategyTable
 from enginehouse.routing_facts import WeightedScorer
 from tests.support.installed_plugins import installed_plugins
@@ -76,7 +74,7 @@ def take_pick(strategy: Strategy, needs: Requirements, candidates: Sequence[Cand
     return chosen
 
 
-def take_route(router: Router, needs: Requirements, snapshot: RoutingSnapshot) -> Route:
+def take_route(router: Router, needs: Requirements, snapshot: Snapshot) -> Route:
     """Choose a route and carry it out, as a request does that goes there at once."""
     route = router.choose(needs, snapshot)
     if len(route.attempted) > 1:

@@ -10,9 +10,8 @@ from enginehouse.domain.backend_status import BackendStatus
 from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.errors import ConfigError, NotFound
 from enginehouse.domain.names import did_you_mean
-from enginehouse.domain.replica import Candidate, Health, Load, ReplicaState, StaleAverages
+from enginehouse.domain.replica import Candidate, Health, Load, ReplicaState, Snapshot, StaleAverages
 from enginehouse.fleet.live_backend import NEVER, BackendInfo, LiveBackend
-from enginehouse.fleet.snapshot import Snapshot
 from enginehouse.fleet.workers import BackendView, OutcomeReports, follow, view_of
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from enginehouse.domain.replica import Candidate
+from enginehouse.domain.replica import Candidate, Snapshot
 from enginehouse.routing.models_to_try import ModelsToTry
-from enginehouse.routing.snapshot import RoutingSnapshot
 
 OPENAI: Final = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings"})
 """What every engine serves."""
@@ -26,7 +25,7 @@ class Endpoints:
         self._models = models
         self._others = others
 
-    def native(self, path: str, model: str, snapshot: RoutingSnapshot) -> Sequence[str]:
+    def native(self, path: str, model: str, snapshot: Snapshot) -> Sequence[str]:
         """The backends that may serve ``model``, if every replica there has ``path``; else none."""
         names = (model, *(each.model for each in self._others.of(model, snapshot)))
         candidates = [each for name in names for each in snapshot.candidates(name)]
@@ -34,7 +33,7 @@ class Endpoints:
             return [each.backend for each in candidates]
         return ()
 
-    def knows(self, model: str, snapshot: RoutingSnapshot) -> bool:
+    def knows(self, model: str, snapshot: Snapshot) -> bool:
         """Whether requests may name ``model``."""
         return self._others.knows(model) or bool(snapshot.candidates(model))
 

@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 from enginehouse.domain.errors import CapabilityMismatch, ContextLengthExceeded, NoHealthyBackend, RequestError
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.domain.replica import Candidate
+from enginehouse.domain.replica import Candidate, Snapshot
 from enginehouse.domain.requirements import Requirements
 from enginehouse.interfaces.filters import Filter
 from enginehouse.routing.guards import GuardedFilter
-from enginehouse.routing.snapshot import RoutingSnapshot
 from enginehouse.telemetry.plugin_failures import plugin_errors, plugin_failed
 from enginehouse.telemetry.plugin_times import SampledCall
 
@@ -46,7 +45,7 @@ class FilterChain:
         self._joined = self._join()
 
     def keep(
-        self, requirements: Requirements, model: str, snapshot: RoutingSnapshot, exclude: Collection[str] = ()
+        self, requirements: Requirements, model: str, snapshot: Snapshot, exclude: Collection[str] = ()
     ) -> Sequence[Candidate]:
         """The candidates of ``model`` that every filter keeps, without the replicas of ``exclude``."""
         candidates: Sequence[Candidate] = snapshot.candidates(model)

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from enginehouse.config.routing import Alias, Aliases
-from enginehouse.domain.replica import Candidate, Health, Reason, ReplicaState
-from enginehouse.routing.snapshot import RoutingSnapshot
+from enginehouse.domain.replica import Candidate, Health, Reason, ReplicaState, Snapshot
 
 
 class ModelToTry(NamedTuple):
@@ -33,7 +32,7 @@ class ModelsToTry:
                 del self._fixed[name]
         self._credits: dict[Alias, list[float]] = {}
 
-    def of(self, name: str, snapshot: RoutingSnapshot) -> Sequence[ModelToTry]:
+    def of(self, name: str, snapshot: Snapshot) -> Sequence[ModelToTry]:
         """The models to try for ``name``."""
         fixed = self._fixed.get(name)
         if fixed is not None:
@@ -59,7 +58,7 @@ class ModelsToTry:
         """Whether ``name`` itself has an alias or fallbacks, and is not only one of many that a pattern matches."""
         return name in self._fallbacks or name in self._aliases.named
 
-    def _in_order(self, alias: Alias, snapshot: RoutingSnapshot) -> Sequence[str]:
+    def _in_order(self, alias: Alias, snapshot: Snapshot) -> Sequence[str]:
         """The targets of ``alias``, the one to be tried first in front."""
         if alias.prefer != "order":
             has = _loaded if alias.prefer == "loaded" else _free

@@ -10,10 +10,9 @@ import msgspec
 
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.explanation import ExplainedCandidate, Explanation, PrefixFacts, RouteDetails, Verdict
-from enginehouse.domain.replica import Candidate, Route
+from enginehouse.domain.replica import Candidate, Route, Snapshot
 from enginehouse.domain.requirements import Requirements
 from enginehouse.routing.filter_chain import Drop, FilterChain
-from enginehouse.routing.snapshot import RoutingSnapshot
 from enginehouse.routing.strategies import StrategyRunner
 
 _MOST_TRACED: Final = 10
@@ -41,7 +40,7 @@ class Recorder:
         self._candidates: dict[str, list[ExplainedCandidate]] = {}
 
     def keep(
-        self, requirements: Requirements, model: str, snapshot: RoutingSnapshot, exclude: Collection[str] = ()
+        self, requirements: Requirements, model: str, snapshot: Snapshot, exclude: Collection[str] = ()
     ) -> Sequence[Candidate]:
         """What the filter chain keeps. Notes all candidates when ``model`` is tried first."""
         candidates = [each for each in snapshot.candidates(model) if each.replica not in exclude]

@@ -13,16 +13,15 @@ from enginehouse.domain.errors import (
     RequestError,
     ZoneUnavailable,
 )
-from enginehouse.domain.replica import Reason
+from enginehouse.domain.replica import Reason, Snapshot
 from enginehouse.domain.requirements import Requirements
 from enginehouse.routing.filter_chain import FilterChain
 from enginehouse.routing.models_to_try import ModelToTry
-from enginehouse.routing.snapshot import RoutingSnapshot
 
 
 def refusal(
     requirements: Requirements,
-    snapshot: RoutingSnapshot,
+    snapshot: Snapshot,
     exclude: Collection[str],
     tried: Sequence[str],
     others: Sequence[ModelToTry],
@@ -74,7 +73,7 @@ def _spent(errors: Mapping[str, RequestError]) -> RequestError:
 def _refusal_of(
     model: str,
     requirements: Requirements,
-    snapshot: RoutingSnapshot,
+    snapshot: Snapshot,
     exclude: Collection[str],
     filter_chain: FilterChain,
 ) -> RequestError:

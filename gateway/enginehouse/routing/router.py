@@ -12,7 +12,7 @@ from enginehouse.config.routing import Aliases
 from enginehouse.domain.errors import FallbackExhausted, NoHealthyBackend, RequestError
 from enginehouse.domain.explanation import Explanation, RouteDetails
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.domain.replica import Candidate, Reason, Route
+from enginehouse.domain.replica import Candidate, Reason, Route, Snapshot
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import InferenceRequest, Requirements
 from enginehouse.interfaces.extractors import Extractor
@@ -23,7 +23,6 @@ from enginehouse.routing.models_to_try import ModelsToTry, ModelToTry
 from enginehouse.routing.recorder import Recorder, refused_details
 from enginehouse.routing.refusals import refusal, unpaired
 from enginehouse.routing.rules import Rules, Zones
-from enginehouse.routing.snapshot import RoutingSnapshot
 from enginehouse.routing.strategies import StrategyTable, must_wait
 from enginehouse.telemetry.plugin_failures import plugin_failed
 from enginehouse.telemetry.plugin_times import SampledCall
@@ -138,7 +137,7 @@ class Router:
     def choose(
         self,
         requirements: Requirements,
-        snapshot: RoutingSnapshot,
+        snapshot: Snapshot,
         exclude: Collection[str] = (),
         *,
         fallbacks: bool = True,
@@ -179,7 +178,7 @@ class Router:
     def choose_again(
         self,
         requirements: Requirements,
-        snapshot: RoutingSnapshot,
+        snapshot: Snapshot,
         waiting: Route,
         exclude: Collection[str] = (),
         *,
@@ -226,7 +225,7 @@ class Router:
     def choose_pair(
         self,
         requirements: Requirements,
-        snapshot: RoutingSnapshot,
+        snapshot: Snapshot,
         find: Callable[[tuple[str, ...]], Route],
         rules: HandOverRules,
         exclude: tuple[str, ...] = (),
@@ -258,7 +257,7 @@ class Router:
     def _with_decode(
         self,
         requirements: Requirements,
-        snapshot: RoutingSnapshot,
+        snapshot: Snapshot,
         route: Route,
         rules: HandOverRules,
         exclude: Collection[str],
@@ -280,7 +279,7 @@ class Router:
     def explain(
         self,
         requirements: Requirements,
-        snapshot: RoutingSnapshot,
+        snapshot: Snapshot,
         hand_over_rules: HandOverRules = NO_HAND_OVER,
     ) -> Explanation:
         """Explain the decision that a request with these requirements would get now.
@@ -305,7 +304,7 @@ class Router:
         """Whether the configuration names ``model`` as an alias or with fallbacks; patterns name nothing."""
         return self._others.names(model)
 
-    def refused(self, requirements: Requirements, snapshot: RoutingSnapshot, traced_at: float) -> RouteDetails:
+    def refused(self, requirements: Requirements, snapshot: Snapshot, traced_at: float) -> RouteDetails:
         """The figures of a decision, begun at ``traced_at``, that found no replica."""
         runner = self.strategies.runner(requirements.model, requirements)
         return refused_details(self.explain(requirements, snapshot), runner.type, traced_at)
@@ -313,7 +312,7 @@ class Router:
     def _detailed(
         self,
         requirements: Requirements,
-        snapshot: RoutingSnapshot,
+        snapshot: Snapshot,
         exclude: Collection[str],
         fallbacks: bool,
         began: float,
@@ -330,7 +329,7 @@ class Router:
     def _other_model(
         self,
         requirements: Requirements,
-        snapshot: RoutingSnapshot,
+        snapshot: Snapshot,
         exclude: Collection[str],
         fallbacks: bool,
         recorder: Recorder | None,
@@ -352,7 +351,7 @@ class Router:
         raise refusal(requirements, snapshot, exclude, tried, others, self._filter_chain)
 
     def _others_of(
-        self, requirements: Requirements, snapshot: RoutingSnapshot
+        self, requirements: Requirements, snapshot: Snapshot
     ) -> tuple[Sequence[ModelToTry], tuple[str, ...]]:
         """The models to try after those that were tried, and these: a rule may give the request to another one."""
         model, effects = requirements.model, requirements.rule_effects

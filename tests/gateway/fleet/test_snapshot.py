@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enginehouse import Candidate, ReplicaState
-from enginehouse.fleet.snapshot import Snapshot
+from enginehouse.domain.replica import Snapshot
 from enginehouse_kit.testing import candidate
 
 PLACES = {f"b{n}": n for n in range(5)}

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from enginehouse import Candidate, Capabilities, Health, RequestError, Requirements, Route
 from enginehouse.domain.errors import FallbackExhausted
+from enginehouse.domain.replica import Snapshot
 from enginehouse.errors import ModelNotFound
-from enginehouse.fleet.snapshot import Snapshot
 from enginehouse.routing.router import Router
 from enginehouse.routing_facts import Reason
 from enginehouse_kit.testing import candidate

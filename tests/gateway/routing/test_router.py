@@ -20,8 +20,8 @@ from enginehouse import (
     Strategy,
 )
 from enginehouse.domain.errors import CapabilityMismatch, FallbackExhausted, NoHealthyBackend
+from enginehouse.domain.replica import Snapshot
 from enginehouse.errors import ModelNotFound, PluginFailed, RateLimited
-from enginehouse.fleet.snapshot import Snapshot
 from enginehouse.routing.body.read import read_request
 from enginehouse.routing.router import Router
 from enginehouse.routing_facts import Reason

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final, NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode
 
 from enginehouse.domain.errors import Forbidden, NotLoaded
-from enginehouse.domain.replica import Candidate, ReplicaState, Route
+from enginehouse.domain.replica import Candidate, ReplicaState, Route, Snapshot
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
 from enginehouse.fleet.health import EngineVerdict, verdict
-from enginehouse.fleet.snapshot import Snapshot
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.jobs.job import Job, Suspects
 from enginehouse.relay.jobs.rebased_lines import lines_below
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.read import check_model_name
-from enginehouse.routing.snapshot import RoutingSnapshot
 
 _PATH: Final = "/:@"
 _SANDBOX: Final = b"content-security-policy: sandbox allow-scripts allow-forms allow-popups allow-downloads\r\n"
@@ -79,7 +76,7 @@ class EngineJob(Job):
             )
         return route
 
-    def _snapshot(self) -> RoutingSnapshot:
+    def _snapshot(self) -> Snapshot:
         snapshot = self.context.fleet.snapshot
         return snapshot if self.caller is None else _AllowedEngines(snapshot, self.caller)
 
@@ -109,22 +106,22 @@ class EngineJob(Job):
             self.context.fleet.succeeded(route.chosen.backend)
 
 
-class _AllowedEngines:
+class _AllowedEngines(Snapshot):
     """The part of a snapshot whose engines serve no model that a caller may not use.
 
     A call is not read, so it may ask for any model that its engine serves.
     """
 
     def __init__(self, snapshot: Snapshot, caller: AdmittedCaller) -> None:
-        self.unlisted = snapshot.unlisted
-        self._snapshot = snapshot
+        super().__init__(unlisted=snapshot.unlisted)
+        self._whole = snapshot
         self._caller = caller
 
-    def candidates(self, model: str) -> Sequence[Candidate]:
+    def candidates(self, model: str) -> tuple[Candidate, ...]:
         """Raises ``Forbidden`` if the model has candidates, and none is allowed."""
-        known = self._snapshot.candidates(model)
+        known = self._whole.candidates(model)
         forbidden = self._forbidden(model)
-        allowed = [candidate for candidate in known if candidate.backend not in forbidden]
+        allowed = tuple([candidate for candidate in known if candidate.backend not in forbidden])
         if known and not allowed:
             backend = known[0].backend
             raise Forbidden(
@@ -138,7 +135,7 @@ class _AllowedEngines:
         """The forbidden backends, each with a model that makes it so; ``model`` itself is allowed."""
         return {
             candidate.backend: other
-            for other, candidates in self._snapshot.models.items()
+            for other, candidates in self._whole.models.items()
             if other != model and not self._caller.may_use(other)
             for candidate in candidates
         }

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from enginehouse.domain.errors import CapabilityMismatch, ModelNotFound, RequestError
-from enginehouse.domain.replica import Candidate, Route
+from enginehouse.domain.replica import Candidate, OneBackend, Route, Snapshot
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import InferenceRequest, Requirements
 from enginehouse.domain.ticket import Ticket
@@ -24,7 +24,6 @@ from enginehouse.relay.heads.headers import Behalf, deadline_in
 from enginehouse.relay.jobs.prompt_request import PromptRequest
 from enginehouse.relay.upstream.upload import Upload
 from enginehouse.relay.upstream.upstream import Upstream
-from enginehouse.routing.snapshot import OneBackend, RoutingSnapshot
 from enginehouse.telemetry.answer_meter import AnswerSize
 from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.plugin_failures import log_plugin_failure, plugin_errors, plugin_failed
@@ -288,7 +287,7 @@ class Job(ABC):
         snapshot = self._snapshot()
         return self.context.router.choose_again(self.requirements, snapshot, waiting, failed, traced_at=traced_at)
 
-    def _snapshot(self) -> RoutingSnapshot:
+    def _snapshot(self) -> Snapshot:
         """The replicas that may serve the request."""
         snapshot = self.context.fleet.snapshot
         return OneBackend(snapshot, self.backend) if self.backend else snapshot

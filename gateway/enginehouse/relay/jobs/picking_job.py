@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from enginehouse.domain.errors import ModelNotFound, NoHealthyBackend
-from enginehouse.domain.replica import Candidate, Route
-from enginehouse.fleet.snapshot import Snapshot
+from enginehouse.domain.replica import Candidate, Route, Snapshot
 from enginehouse.relay.jobs.inference_job import InferenceJob
-from enginehouse.routing.snapshot import RoutingSnapshot
 
 
 class PickingJob(InferenceJob):
@@ -28,7 +26,7 @@ class PickingJob(InferenceJob):
                 raise
             raise NoHealthyBackend(self.requirements.model, {"among": sorted(self.among)}) from None
 
-    def _snapshot(self) -> RoutingSnapshot:
+    def _snapshot(self) -> Snapshot:
         snapshot = self.context.fleet.snapshot
         if self.among is None:
             return snapshot
