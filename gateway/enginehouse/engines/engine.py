@@ -388,7 +388,7 @@ class Engine:
 
     def _be_ready(self, run: EngineRun) -> None:
         self._hung = ""
-        run.is_warm = True
+        run.is_warm = self.keeps_cache
         if self._watching is not None:
             self._watching.cancel()
         self._watching = asyncio.create_task(self._watch(run))

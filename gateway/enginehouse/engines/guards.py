@@ -88,7 +88,6 @@ class _ProcessGuard(_GuardedCall):
         except BaseException as error:
             raise plugin_failed(plugin, error) from error
         self._exited = _checked(plugin, "exited", process.exited, waits=True)
-        self._listening = _checked(plugin, "listening", process.listening, waits=True)
 
     async def exited(self) -> Exit:
         try:
@@ -98,10 +97,6 @@ class _ProcessGuard(_GuardedCall):
                 await self.stop(_KILL_S)
             return Exit()
         return how if isinstance(how, Exit) else Exit(status=how)  # launchers written for 0.1.0 return the status
-
-    async def listening(self) -> None:
-        with suppress(EnginehouseError):  # logged already; the engine's health decides
-            await self._listening()
 
 
 def _checked(plugin: PluginId, name: str, method: Callable[..., Any], *, waits: bool) -> Callable[..., Any]:

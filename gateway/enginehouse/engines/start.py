@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -157,7 +158,7 @@ class EngineRun:
     """One run of ``engine``, as ``process`` in ``place``. ``client`` speaks with it. ``exited``: its end.
 
     ``first_line``: the number of the first line that it printed. ``is_warm``: it was ready, so that its prefix cache
-    may be worth keeping.
+    is to be kept, if any is.
     """
 
     def __init__(self, engine: StartingEngine, process: EngineProcess, place: Place, first_line: int) -> None:
@@ -199,7 +200,7 @@ class EngineRun:
     async def end(self, timeout: float) -> None:
         """End it: at once if ``timeout`` is 0, else within so many seconds after its cache was saved."""
         try:
-            if timeout:
+            if timeout and self.is_warm:
                 await self.save_cache()
             await self._engine.launches.ownership.stop(self.process, timeout)
             self._engine.launches.ended(self.process)
@@ -373,7 +374,8 @@ class Start:
         managed, log, printed = self._engine.managed, self._engine.log, asyncio.Event()
         log.follow(printed)
         try:
-            await run.process.listening()
+            with suppress(EnginehouseError):  # logged already; the engine's health decides
+                await run.process.listening()
             check = HealthCheck(managed.driver.driver, managed.model.health_path)
             await check.wait_until_healthy(run.client, printed, self._note_problem)
         finally:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
 
 from enginehouse.aio.timeouts import run_within
 from enginehouse.domain.errors import NotFound, Overloaded, UpstreamError, UpstreamTimeout
@@ -47,18 +47,20 @@ class Client:
         self._timeout = timeout
         self._largest = largest
 
-    async def request(self, method: str, path: str, body: bytes = b"") -> EngineResponse:
+    def request(self, method: str, path: str, body: bytes = b"") -> Coroutine[Any, Any, EngineResponse]:
         """Send a request and read the whole answer.
 
         Raises ``UpstreamError``, also for an answer that is too large, ``UpstreamTimeout`` for one that is late, and
         ``Overloaded`` if there is no room for it.
         """
-        if self._timeout is None:
-            return await self._request(method, path, body)
+        answer = self._request(method, path, body)
+        return answer if self._timeout is None else self._within(self._timeout, answer)
+
+    async def _within(self, seconds: float, answer: Coroutine[Any, Any, EngineResponse]) -> EngineResponse:
         try:
-            return await run_within(self._timeout, self._request(method, path, body))
+            return await run_within(seconds, answer)
         except TimeoutError:
-            raise UpstreamTimeout(f"no answer from {self._upstream.name} in {self._timeout:g} s") from None
+            raise UpstreamTimeout(f"no answer from {self._upstream.name} in {seconds:g} s") from None
 
     async def follow(self, path: str, on_event: Callable[[bytes], None]) -> None:
         """Call ``on_event`` with the data of each server-sent event of ``GET path``, on a connection of its own.
