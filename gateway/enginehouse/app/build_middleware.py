@@ -15,6 +15,7 @@ from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.interceptors import Interceptor, InterceptorAdapter
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.context import RelayContext
+from enginehouse.relay.guarded_middleware import GuardedMiddleware
 from enginehouse.relay.middleware import ChosenInterceptor, Middleware, MiddlewareFacts
 from enginehouse.relay.upstream.client import client_of
 
@@ -33,7 +34,8 @@ def find_middleware(config: Config, registry: Registry) -> FoundMiddleware:
                 f"the middleware '{plugin.type}' must serve 'interceptors' or 'protocols', got {shown(made.serves)}"
             )
             raise registry.get("middleware", plugin.type).error(problem)
-        other, _ = found.setdefault(made.serves, (plugin, made))
+        guarded = made if plugin.trusted else GuardedMiddleware(plugin, made)
+        other, _ = found.setdefault(made.serves, (plugin, guarded))
         if other != plugin:
             raise PluginError(f"{other} and {plugin} both serve {made.serves}: disable the plugin of one of them")
     return found

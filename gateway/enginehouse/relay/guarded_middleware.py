@@ -1,0 +1,88 @@
+"""Middleware of other plugins, whose failures end the request that they concern."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from enginehouse.domain.errors import RequestError
+from enginehouse.domain.plugin_id import PluginId
+from enginehouse.interfaces.authenticators import AdmittedCaller
+from enginehouse.relay.middleware import Middleware, MiddlewareFacts, Opening
+from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
+from enginehouse.telemetry.plugin_failures import log_plugin_failure, plugin_failed
+
+Open = Callable[[ResponseWriter, Opening], OpenExchange]
+T = TypeVar("T")
+
+
+class GuardedMiddleware(Middleware):
+    """Does as ``inner``, which is another plugin's."""
+
+    def __init__(self, plugin: PluginId, inner: Middleware) -> None:
+        self._plugin = plugin
+        self._inner = inner
+
+    def use(self, gateway: MiddlewareFacts) -> None:
+        self._inner.use(gateway)
+
+    def open(self, opening: Opening, writer: ResponseWriter, inner: Open) -> OpenExchange:
+        exchange = _GuardedExchange(self._plugin, opening, writer, inner)
+        exchange.open_by(self._inner)
+        return exchange
+
+    def check_time(self, now: float) -> None:
+        try:
+            self._inner.check_time(now)
+        except Exception as error:
+            log_plugin_failure(self._plugin, "failed in check_time", error)
+
+
+class _GuardedExchange(OpenExchange):
+    """Does as the exchange that ``open_by`` gets. If that fails, the client gets an error that names the ``plugin``."""
+
+    def __init__(self, plugin: PluginId, opening: Opening, writer: ResponseWriter, inner: Open) -> None:
+        self._plugin = plugin
+        self._opening = opening
+        self._writer = writer
+        self._inner = inner
+        self._request: OpenExchange | None = None
+        self._exchange: OpenExchange = self
+
+    def open_by(self, middleware: Middleware) -> None:
+        self._try(lambda: setattr(self, "_exchange", middleware.open(self._opening, self._writer, self._open)), None)
+
+    def begin(self, body: bytes, caller: AdmittedCaller | None = None) -> None:
+        self._try(lambda: self._exchange.begin(body, caller), None)
+
+    def cancel(self, error: RequestError | None = None) -> None:
+        self._try(lambda: self._exchange.cancel(error), None)
+
+    def client_disconnected(self) -> None:
+        self._try(self._exchange.client_disconnected, None)
+
+    def withdraw(self) -> bool:
+        return self._try(self._exchange.withdraw, otherwise=False)
+
+    def pause(self) -> None:
+        self._try(self._exchange.pause, None)
+
+    def resume(self) -> None:
+        self._try(self._exchange.resume, None)
+
+    @property
+    def backend(self) -> str:
+        return self._request.backend if self._request is not None else ""
+
+    def _open(self, writer: ResponseWriter, opening: Opening) -> OpenExchange:
+        self._request = request = self._inner(writer, opening)
+        return request
+
+    def _try(self, call: Callable[[], T], otherwise: T) -> T:
+        try:
+            return call()
+        except Exception as error:
+            request = self._request if self._request is not None else self._open(self._writer, self._opening)
+            self._exchange = request  # the plugin's is asked nothing more
+            request.cancel(plugin_failed(self._plugin, error))
+            return otherwise

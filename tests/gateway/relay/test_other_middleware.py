@@ -1,0 +1,85 @@
+"""Middleware of another plugin that fails: its requests get an error that names it, and are not left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+
+from enginehouse import Middleware
+from enginehouse.middleware import MiddlewareFacts, OpenExchange, Opening, ResponseWriter
+from enginehouse.plugin_manager.registry import Registry
+from tests.support.registries import registry_with
+from tests.support.scripted_engine import StartEngine
+from tests.support.served_gateway import OpenGateway
+
+
+class Odd(Middleware):
+    """Fails where the test says, before or after it has opened the request."""
+
+    fails: ClassVar[str] = ""
+
+    def use(self, gateway: MiddlewareFacts) -> None: ...
+
+    def open(
+        self, opening: Opening, writer: ResponseWriter, inner: Callable[[ResponseWriter, Opening], OpenExchange]
+    ) -> OpenExchange:
+        if self.fails == "at once":
+            raise ZeroDivisionError
+        request: Any = inner(writer, opening)
+        if self.fails == "in open":
+            raise ZeroDivisionError
+        if self.fails == "with nonsense":
+            return None  # type: ignore[return-value]
+        return Exchange(request) if self.fails == "in begin" else request
+
+    def check_time(self, now: float) -> None:
+        raise ZeroDivisionError
+
+
+class Exchange(OpenExchange):
+    def __init__(self, request: OpenExchange) -> None:
+        self.request = request
+
+    def begin(self, body: bytes, caller: object = None) -> None:
+        raise ZeroDivisionError
+
+    def cancel(self, error: Exception | None = None) -> None: ...
+
+    def client_disconnected(self) -> None: ...
+
+    def withdraw(self) -> bool:
+        return False
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+
+@pytest.fixture(scope="session")
+def registry() -> Registry:
+    return registry_with("middleware", "odd", Odd, instead_of="interception")
+
+
+@pytest.mark.parametrize("fails", ["at once", "in open", "with nonsense", "in begin"])
+async def test_a_request_that_it_fails_with_gets_its_failure(
+    house: OpenGateway, engine: StartEngine, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    served = await engine()
+    gateway = await house(served, interceptors=["volatile_lines"])
+    monkeypatch.setattr(Odd, "fails", fails)
+    reply = await gateway.ask(gateway.post())
+    error = msgspec.json.decode(reply.body)["error"]
+    assert (reply.status, error["code"]) == (500, "plugin_failed")
+    assert error["message"].startswith("The middleware 'odd' of plugin 'acme' failed with ")
+    await gateway.quiet()
+    assert served.calls == []
+
+
+async def test_what_it_lets_pass_is_served(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served, interceptors=["volatile_lines"])
+    assert (await gateway.ask(gateway.post())).status == 200
+    await gateway.quiet()
