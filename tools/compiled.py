@@ -57,7 +57,7 @@ MODULES = {
     ),
     "gateway/enginehouse/relay/answers": ("fast_path", "joined_reply", "json_in_pieces", "reply"),
     "gateway/enginehouse/relay/attempts": ("answer_judge", "attempt", "dispatch"),
-    "gateway/enginehouse/relay/events": ("chunk", "plain_event", "sse", "stream_check"),
+    "gateway/enginehouse/relay/events": ("sse", "stream_check"),
     "gateway/enginehouse/relay/heads": ("headers", "known_head"),
     "gateway/enginehouse/relay/jobs": (
         "continuation_job",
@@ -70,8 +70,7 @@ MODULES = {
         "mirror_job",
         "picking_job",
     ),
-    "gateway/enginehouse/relay/live": ("live_request", "live_requests", "traced_request"),
-    "gateway/enginehouse/relay/retrying": ("retry_budget",),
+    "gateway/enginehouse/relay/live": ("live_request",),
     "gateway/enginehouse/relay/upstream": ("connection", "upstream"),
     "gateway/enginehouse/relay/web_sockets": ("web_socket",),
     "gateway/enginehouse/routing": ("filter_chain", "router", "strategies"),

@@ -7,8 +7,7 @@ from enginehouse.domain.errors import ClientLeft, GuardFailed, GuardRefused, sta
 from enginehouse.domain.foreign import shown
 from enginehouse.fleet.health import blamed_request
 from enginehouse.relay.engine_memory import EngineMemory, EngineShare, HeldAnswer
-from enginehouse.relay.events.plain_event import data_of
-from enginehouse.relay.events.sse import end_behind
+from enginehouse.relay.events.sse import data_of, end_behind
 from enginehouse.relay.events.stream_check import message_of
 from enginehouse.relay.events.stream_form import PING
 from enginehouse.relay.heads.headers import NOT_TO_ENGINE, lines_without, read_lines

@@ -20,7 +20,7 @@ from enginehouse.relay.continuation_rules import ContinuationRules
 from enginehouse.relay.endpoints import Endpoints
 from enginehouse.relay.engine_facts import EngineFacts
 from enginehouse.relay.guarded_continuer import GuardedContinuer
-from enginehouse.relay.retrying.hedge_delay import HedgeDelay
+from enginehouse.relay.retries import HedgeDelay
 from enginehouse.routing.body.rewrite import FiltersByName
 from enginehouse.routing.models_to_try import ModelsToTry
 from enginehouse.scheduling.scheduling_rules import scheduling_limits

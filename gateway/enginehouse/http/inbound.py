@@ -17,7 +17,7 @@ from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.http.body_stream import BodyStream
 from enginehouse.interfaces.authenticators import AdmittedCaller
-from enginehouse.relay.events.chunk import framed
+from enginehouse.relay.events.sse import framed
 from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
 
 BODILESS: Final = frozenset({204, 304})

@@ -16,14 +16,13 @@ from enginehouse.interfaces.continuers import Continuer
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.kept_streams import NewShare
 from enginehouse.interfaces.protocols import Protocol
+from enginehouse.relay.answers.engine_error import retry_after
 from enginehouse.relay.continuation_rules import ContinuationRules
 from enginehouse.relay.endpoints import Endpoints
 from enginehouse.relay.engine_facts import EngineFacts
 from enginehouse.relay.engine_memory import EngineMemory, EngineShare
 from enginehouse.relay.middleware import Middleware
-from enginehouse.relay.retrying.hedge_delay import HedgeDelay
-from enginehouse.relay.retrying.retry_after import retry_after
-from enginehouse.relay.retrying.retry_budget import RetryBudget
+from enginehouse.relay.retries import HedgeDelay, RetryBudget
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.rewrite import FiltersByName
 from enginehouse.routing.router import Router

@@ -13,8 +13,7 @@ from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.heads.headers import error_lines
 from enginehouse.relay.jobs.job import Suspects
 from enginehouse.relay.jobs.picking_job import PickingJob
-from enginehouse.relay.live.live_requests import LiveRequests
-from enginehouse.relay.request import CLIENT_LEFT, Request
+from enginehouse.relay.request import CLIENT_LEFT, LiveRequests, Request
 from enginehouse.telemetry.answer_meter import NO_ANSWER, AnswerMeter
 
 _LONGEST_S: Final = 3600.0

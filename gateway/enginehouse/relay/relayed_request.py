@@ -23,9 +23,8 @@ from enginehouse.relay.heads.headers import ATTEMPTS, AnswerHead, origin_lines, 
 from enginehouse.relay.jobs.continuation_job import ContinuationJob
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.live_request import MovedStream
-from enginehouse.relay.live.live_requests import WITHDRAWN, LiveRequests
 from enginehouse.relay.moves.move import Move
-from enginehouse.relay.request import CLIENT_LEFT, Request
+from enginehouse.relay.request import CLIENT_LEFT, WITHDRAWN, LiveRequests, Request
 from enginehouse.relay.response_writer import ResponseWriter
 from enginehouse.telemetry.log_context import log_context
 

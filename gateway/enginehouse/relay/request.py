@@ -1,25 +1,35 @@
-"""A request: what is asked, its attempts at engines, and its one end."""
+"""A request: what is asked, its attempts at engines, and its one end; and all that are live."""
 
 from __future__ import annotations
 
+import asyncio
 from abc import abstractmethod
+from collections.abc import Callable, Iterable
 from threading import get_ident
 from typing import Final
 
-from enginehouse.domain.errors import RequestError
+from enginehouse.domain.errors import RequestError, shortened
 from enginehouse.domain.replica import Reason, Route
+from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.ticket import Phase, Ticket
+from enginehouse.interfaces.accounting import RequestMeter
 from enginehouse.interfaces.authenticators import AdmittedCaller
+from enginehouse.interfaces.exporters import SwapRecord, TracedRequest
 from enginehouse.relay.attempts.attempt import Attempt, client_error, defect
 from enginehouse.relay.attempts.dispatch import Dispatch
+from enginehouse.relay.context import RelayContext
 from enginehouse.relay.jobs.job import Job
-from enginehouse.relay.live.live_request import LiveRequest
-from enginehouse.relay.live.live_requests import WITHDRAWN, LiveRequests
+from enginehouse.relay.live.live_request import LiveRequest, each_alone
 from enginehouse.relay.live.live_state import LiveState
+from enginehouse.relay.live.progress_reports import ProgressReports
 from enginehouse.telemetry.answer_meter import NO_ANSWER, AnswerSize
 from enginehouse.telemetry.log_context import log_context
+from enginehouse.telemetry.plugin_failures import log_plugin_failure
+from enginehouse.telemetry.record_delivery import RecordDelivery
 from enginehouse.telemetry.request_facts import RequestFacts
+from enginehouse.telemetry.request_parameters import request_parameters
+from enginehouse.telemetry.trace_context import MOST_CAPTURED, Trace
 
 CLIENT_LEFT: Final = 499
 """nginx's status for its log, if the client has left: it sees none."""
@@ -213,3 +223,144 @@ class Request(LiveRequest):
             facts.tokens_in, facts.tokens_cached, facts.tokens_out = tokens.input, tokens.cached, tokens.output
             facts.timings = tokens.timings
         return facts
+
+
+WITHDRAWN: Final = "withdrawn"
+"""The outcome of a request that another gateway serves and reports."""
+_EVERY_S: Final = 0.1
+
+
+class LiveRequests:
+    """Knows the live requests, has them check their time limits every 100 ms, and reports each that has ended.
+
+    One sweep over all requests is far cheaper than timers that are set and cancelled for each piece of an answer. A
+    request that raises in it fails alone. The sweep also counts new requests for the budget of retries, sends the
+    progress reports that are due, lets middleware do what is due, and has the waiting room plan: a slot may be free for
+    a reason that no queue reports, such as a backend's health.
+
+    - ``live``: those that have not ended, the oldest first, each with a number that no later one gets.
+    - ``delivery``: brings records to observers.
+    - ``log_access``: writes the line of a request to the access log, if there is one.
+    - ``on_ended``: is called last with each job that has ended, if anybody wants that.
+    """
+
+    def __init__(self, context: RelayContext, delivery: RecordDelivery, progress_reports: ProgressReports) -> None:
+        self.live: dict[LiveRequest, int] = {}
+        self.log_access: Callable[[float, RequestFacts], None] | None = None
+        self.on_ended: Callable[[Job, RequestRecord], None] | None = None
+        self.delivery = delivery
+        self._observed = delivery.callbacks
+        self._context = context
+        self._progress_reports = progress_reports
+        self._begun = self._counted = 0
+        self._next_sweep: asyncio.TimerHandle | None = None
+
+    def begin(self, request: LiveRequest) -> None:
+        """Watch ``request`` until it has ended."""
+        self._begun += 1
+        self.live[request] = self._begun
+        if self._next_sweep is None:
+            self._next_sweep = asyncio.get_running_loop().call_later(_EVERY_S, self._sweep)
+
+    def stop(self) -> None:
+        """Watch no request any more."""
+        if self._next_sweep is not None:
+            self._next_sweep.cancel()
+            self._next_sweep = None
+
+    def _sweep(self) -> None:
+        self._next_sweep = None
+        context, live = self._context, list(self.live)
+        now = context.clock.now()
+        if live:  # first: whatever happens below, the next sweep comes
+            self._next_sweep = asyncio.get_running_loop().call_later(_EVERY_S, self._sweep)
+        context.budget.count(now, self._begun - self._counted)
+        self._counted = self._begun
+        each_alone(live, lambda request: request.check_time(now))
+        for each in (context.translation, context.interception):
+            if each is not None:
+                each.check_time(now)
+        context.waiting_room.tick()
+        self._progress_reports.send_due(self.live, now)
+
+    def ended(
+        self, job: Job, facts: RequestFacts, address: str, answer_ends: Callable[[], tuple[bytes, bytes]]
+    ) -> None:
+        """Report the request of ``job`` from ``address``, which has left the live ones.
+
+        ``answer_ends``: the beginning and the end of its answer, for its trace.
+        """
+        context, tracer = self._context, self._context.tracer
+        facts.time = at = context.clock.epoch()
+        if job.trace is None and tracer is not None and tracer.keeps(facts.ended - job.began, facts.status):
+            job.trace = tracer.begin_late(job.headers)
+        trace = job.trace
+        if trace is not None:
+            facts.trace_id = trace.trace_id.decode()
+        if facts.attempts:
+            context.counters.add(facts)
+        else:
+            context.counters.end_unrouted(facts.status)
+        if trace is not None and tracer is not None:
+            tracer.add(traced_request(job, trace, facts.record(), answer_ends()))
+        if self.log_access is not None:
+            self.log_access(at, facts)
+        context.activity.add(at, facts, job.headers, address)
+        if context.usage is not None:
+            self._add_usage(context.usage, facts, job)
+        if self._observed:
+            self.delivery.add(facts.record())
+        if self.on_ended is not None:
+            self.on_ended(job, facts.record())
+
+    def _add_usage(self, usage: RequestMeter, facts: RequestFacts, job: Job) -> None:
+        """Add the request to what its caller has used."""
+        needs, model = job.requirements, facts.model
+        if model is None:
+            asked = facts.asked or ""
+            model = asked if asked and self._context.fleet.snapshot.candidates(asked) else ""
+        try:
+            usage.add(facts, model, needs.estimated_tokens if needs is not None else 0)
+        except BaseException as error:
+            log_plugin_failure(self._context.counted_by, "failed to add a request to the usage", error)
+
+
+def traced_request(job: Job, trace: Trace, record: RequestRecord, ends: tuple[bytes, bytes]) -> TracedRequest:
+    """The request of ``job``, which has ended, with its ``trace``; ``ends``: of the answer."""
+    parent, link, captured = trace.parent, trace.link, trace.captured
+    return TracedRequest(
+        trace.trace_id,
+        trace.root,
+        parent.span_id if parent is not None else b"",
+        (link.trace_id, link.span_id) if link is not None else (b"", b""),
+        trace.state,
+        record,
+        tuple([_address(job, attempt.backend) for attempt in record.attempts]),
+        swaps_of(record, job.context.counters.last_swaps),
+        job.body if captured is not None and len(job.body) <= MOST_CAPTURED else b"",
+        bytes(captured) if captured is not None else b"",
+        _known_model(job, record),
+        trace.refused,
+        b"" if job.raw else request_parameters(job.body),
+        (b"", b"") if job.raw else ends,
+    )
+
+
+def _known_model(job: Job, record: RequestRecord) -> str:
+    """The model that the client asked for, or else the one that served it; empty if the gateway knows neither."""
+    context, asked = job.context, record.asked
+    if asked is not None and (context.router.names(asked) or context.fleet.snapshot.candidates(asked)):
+        return shortened(asked)
+    return shortened(record.model or "")
+
+
+def _address(job: Job, backend: str) -> str:
+    """Its URL; empty if a reload has removed the backend, or its engine does not run."""
+    upstream = job.context.upstreams.get(backend)
+    return upstream.pool.address if upstream is not None else ""
+
+
+def swaps_of(record: RequestRecord, swaps: Iterable[SwapRecord]) -> tuple[SwapRecord, ...]:
+    """Those of the last ``swaps`` that the request waited for."""
+    waited = [attempt.replica for attempt in record.attempts if attempt.queued]
+    return tuple([swap for swap in swaps if swap.target in waited]) if waited else ()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from enginehouse.relay.events.chunk import content_of, framed
+from enginehouse.relay.events.sse import content_of, framed
 from tests.support.fake_upstream import hear
 from tests.support.hypothesis_profiles import always_alike
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import msgspec
 
-from enginehouse.relay.retrying.retry_budget import AT_LEAST
+from enginehouse.relay.retries import AT_LEAST
 from tests.support.raw_client import RawClient
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse.relay.jobs.rebased_lines import lines_below
+from enginehouse.relay.jobs.engine_job import lines_below
 from enginehouse.relay.upstream.outside import Origin
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway

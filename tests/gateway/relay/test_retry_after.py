@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse.relay.retrying.retry_after import retry_after
+from enginehouse.relay.answers.engine_error import retry_after
 
 NOON = 1_700_000_000.0  # 14 November 2023, 22:13:20
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from enginehouse.relay.retrying.retry_budget import AT_LEAST, RetryBudget
+from enginehouse.relay.retries import AT_LEAST, RetryBudget
 
 
 class BudgetMachine(RuleBasedStateMachine):

@@ -6,7 +6,7 @@ import pytest
 
 from enginehouse import Candidate, Route
 from enginehouse.errors import LoadFailed, QueueFull, ReplicaLost, UpstreamError, UpstreamTimeout
-from enginehouse.relay.retrying.retries import (
+from enginehouse.relay.retries import (
     FailedAttempt,
     FindRoute,
     Otherwise,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from enginehouse.relay.retrying.too_long import is_too_long
+from enginehouse.relay.answers.engine_error import is_too_long
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
 from tests.support.served_gateway import MODEL, OpenGateway, ServedGateway
 

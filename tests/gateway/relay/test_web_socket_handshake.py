@@ -15,7 +15,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.http11 import Response
 
 from enginehouse import ReplicaState
-from enginehouse.relay.retrying.retry_budget import AT_LEAST
+from enginehouse.relay.retries import AT_LEAST
 from enginehouse.relay.web_sockets import engine_socket
 from tests.support.launched_engine import Launch
 from tests.support.own_address import OWN_ADDRESS

@@ -24,7 +24,7 @@ from enginehouse.processes.workers.reports import add_report, hold, take_outcome
 from enginehouse.processes.workers.tickets import TicketDesk
 from enginehouse.processes.workers.worker_request import WorkerRequest
 from enginehouse.relay.live.live_state import LiveState
-from enginehouse.relay.live.traced_request import swaps_of
+from enginehouse.relay.request import swaps_of
 
 
 class OwnerParts(NamedTuple):

@@ -1,7 +1,9 @@
-"""Engines' errors in the words that clients recognise."""
+"""Engines' errors: in the words that clients recognise, and what they say to the gateway."""
 
 from __future__ import annotations
 
+import re
+from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 import msgspec
@@ -62,3 +64,59 @@ def _told(head: AnswerHead, status: int, form: StreamForm, envelope: dict[str, A
     lines = lines_without(head.lines, _TYPE) + b"content-type: application/json\r\n"
     body = form.error_body(status, envelope)
     return AnswerHead(status, lines, len(body), False, False, json=True), body
+
+
+_CODES: Final = ("context_length_exceeded", "exceed_context_size_error")
+_WORDS: Final = re.compile(
+    r"(maximum|longer than|exceeds?|too long).{0,80}context.(length|size|window)"
+    r"|context.(length|size|window).{0,80}exceed|prompt is too long",
+    re.IGNORECASE | re.DOTALL,
+)
+"""OpenAI and llama.cpp have a code; vLLM, SGLang and Anthropic say it in words.
+
+These are wider than the words of ``read_context_overflow``: asking another engine in vain costs little, but an error
+in other words must be right."""
+
+
+class _TooLongRefusal(msgspec.Struct):
+    error: Any = None
+    message: Any = None
+
+
+def is_too_long(status: int, body: bytes) -> bool:
+    """Whether this answer says that the request is longer than the engine's context."""
+    if status not in (400, 413, 422):
+        return False
+    try:
+        refusal = msgspec.json.decode(body, type=_TooLongRefusal)
+    except (ValueError, RecursionError):
+        return False
+    error = refusal.error if isinstance(refusal.error, dict) else {"message": refusal.error or refusal.message}
+    told = (error.get("code"), error.get("type"))
+    return any(code in _CODES for code in told) or _WORDS.search(str(error.get("message"))) is not None
+
+
+SAID_WITH: Final = frozenset({429, 503})
+"""The answers with which an engine asks to be left alone."""
+_LONGEST_S: Final = 3600.0
+_LINE: Final = re.compile(rb"^retry-after:[ \t]*([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
+
+
+def retry_after(lines: bytes, epoch: float) -> float:
+    """For how many seconds the engine wants to be left alone, one hour at most; 0 if ``lines`` do not say.
+
+    ``epoch``: the time of day, for engines that name a date.
+    """
+    found = _LINE.search(lines)
+    if found is None:
+        return 0.0
+    text = found[1].decode("latin-1").strip()
+    seconds = float(text) if text.isascii() and text.isdigit() else _until(text, epoch)
+    return min(max(seconds, 0.0), _LONGEST_S)
+
+
+def _until(text: str, epoch: float) -> float:
+    try:
+        return parsedate_to_datetime(text).timestamp() - epoch
+    except (ValueError, OverflowError):
+        return 0.0

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from enginehouse.aio.write_batch import BatchedTransport
 from enginehouse.interfaces.kept_streams import KeptStream
 from enginehouse.relay.events.added_fields import Cut
-from enginehouse.relay.events.chunk import framed
-from enginehouse.relay.events.plain_event import data_of, data_of_typed
-from enginehouse.relay.events.sse import is_whole
+from enginehouse.relay.events.sse import data_of, data_of_typed, framed, is_whole
 from enginehouse.relay.events.stream_form import StreamForm
 from enginehouse.telemetry.answer_meter import AnswerMeter
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from enginehouse.domain.errors import EngineRefused, RequestError, UpstreamError, UpstreamInvalid
 from enginehouse.domain.replica import Route
 from enginehouse.fleet.health import REFUSALS, blamed_request, error_in
-from enginehouse.relay.answers.engine_error import context_error
+from enginehouse.relay.answers.engine_error import SAID_WITH, context_error
 from enginehouse.relay.answers.json_in_pieces import JsonInPieces
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import Attempt
@@ -19,8 +19,7 @@ from enginehouse.relay.engine_memory import EngineShare
 from enginehouse.relay.events.stream_check import message_of
 from enginehouse.relay.heads.headers import ATTEMPTS, AnswerHead
 from enginehouse.relay.jobs.job import Job, Suspects
-from enginehouse.relay.retrying.retries import Outcome
-from enginehouse.relay.retrying.retry_after import SAID_WITH
+from enginehouse.relay.retries import Outcome
 from enginehouse.telemetry.counted_answers import Counted, check_answer, decode_answer, skim
 
 

@@ -16,11 +16,12 @@ from enginehouse.domain.errors import (
 )
 from enginehouse.domain.replica import Candidate, Route
 from enginehouse.domain.ticket import Phase
+from enginehouse.relay.answers.engine_error import is_too_long
 from enginehouse.relay.attempts.attempt import NEVER, Attempt, client_error
 from enginehouse.relay.attempts.waiting_place import WaitingPlace
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.queue_slot import QueueSlot
-from enginehouse.relay.retrying.retries import (
+from enginehouse.relay.retries import (
     FailedAttempt,
     Otherwise,
     Outcome,
@@ -29,7 +30,6 @@ from enginehouse.relay.retrying.retries import (
     SendAgain,
     decide,
 )
-from enginehouse.relay.retrying.too_long import is_too_long
 from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.request_facts import AttemptFacts
 

@@ -9,11 +9,11 @@ from typing import Final
 from enginehouse.domain.errors import RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.domain.replica import Reason, ReplicaState, Route
 from enginehouse.interfaces.kept_streams import KeptStream
+from enginehouse.relay.answers.engine_error import SAID_WITH
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch
 from enginehouse.relay.heads.headers import AnswerHead
-from enginehouse.relay.retrying.hedge_delay import HedgeDelay
-from enginehouse.relay.retrying.retry_after import SAID_WITH
+from enginehouse.relay.retries import HedgeDelay
 from enginehouse.relay.upstream.connection import Receiver
 from enginehouse.scheduling.request_queue import RequestQueue
 

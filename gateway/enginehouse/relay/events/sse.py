@@ -83,3 +83,90 @@ def _event(text: bytes, end: int) -> ServerSentEvent:
         elif field not in _OTHER_FIELDS:
             is_known = False
     return ServerSentEvent(end, name.decode(errors="replace"), b"\n".join(data) or None, is_known)
+
+
+_SMALL: Final = 1024
+_LINES: Final = tuple(b"%x\r\n" % size for size in range(_SMALL))
+_LINE_OF_WHOLE: Final = {len(line) + size + 2: line for size, line in enumerate(_LINES) if size}
+"""The first line of a chunk, by the length of the whole chunk."""
+_SIZES: Final = {line[:-2]: size for size, line in enumerate(_LINES) if size}
+_LONGEST_SIZE: Final = 3
+
+
+def framed(content: bytes) -> bytes:
+    """``content``, which is not empty, as one chunk."""
+    size = len(content)
+    line = _LINES[size] if size < _SMALL else b"%x\r\n" % size
+    return line + content + b"\r\n"
+
+
+def content_of(data: bytes) -> bytes:
+    """The content of ``data`` if that is exactly one small chunk in the usual spelling; empty for all other data.
+
+    Leave such data to the parser: it may be several chunks, a large one, the last one, or one with extensions.
+    """
+    line = _LINE_OF_WHOLE.get(len(data))
+    if line is None or data[: len(line)] != line or data[-2] != 13 or data[-1] != 10:
+        return b""
+    return data[len(line) : -2]
+
+
+def whole_chunks(data: bytes) -> tuple[bytes, int]:
+    """The content of the small chunks in the usual spelling with which ``data`` begins, and where they end in it.
+
+    Leave what follows to the parser.
+    """
+    pieces, at = [], 0
+    while (line := data.find(b"\r\n", at, at + _LONGEST_SIZE + 2)) > 0:
+        size = _SIZES.get(data[at:line], 0)
+        end = line + 2 + size
+        if not size or data[end : end + 2] != b"\r\n":
+            break
+        pieces.append(data[line + 2 : end])
+        at = end + 2
+    return b"".join(pieces), at
+
+
+_LF: Final = 10
+_CR: Final = 13
+"""A search for a number makes no exception, as one for bytes does within Python, and ``in`` is no call of a method."""
+
+
+def data_of(event: bytes) -> bytes:
+    """The data of a whole ``event`` that has one line of it, and nothing else. Raises ``ValueError`` for any other."""
+    end = len(event) - 2
+    if end < 5 or event[end] != _LF or event[end + 1] != _LF or not event.startswith(b"data:"):
+        return _data_of_other(event)
+    data = event[5:end]
+    if _LF in data or _CR in data:
+        return _data_of_other(event)
+    if not data.isascii():
+        data.decode()  # JSON decoders do not look into the texts that they pass over
+    return data
+
+
+def data_of_typed(event: bytes) -> bytes:
+    """As ``data_of``, of an ``event`` that begins with its name, unless that is ``error``."""
+    at = event.find(_LF)
+    name = event[:at].removesuffix(b"\r") if at > 0 else b""
+    if name[:6] != b"event:" or name[-5:] == b"error" or _CR in name or not name.isascii():
+        raise ValueError
+    return data_of(event[at + 1 :])
+
+
+def _data_of_other(event: bytes) -> bytes:
+    """As ``data_of``, with any ends of the lines."""
+    line, blank = event.splitlines()
+    if blank or line[:5] != b"data:":
+        raise ValueError
+    line.decode()
+    return line[5:]
+
+
+def is_utf8(text: bytes) -> bool:
+    """Whether clients can decode ``text``."""
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

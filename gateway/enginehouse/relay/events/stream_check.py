@@ -7,8 +7,16 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from enginehouse.fleet.health import blamed_request, error_in
-from enginehouse.relay.events.plain_event import data_of, data_of_typed, is_utf8
-from enginehouse.relay.events.sse import LARGEST_HELD, ServerSentEvent, is_whole, read_events, whole_events
+from enginehouse.relay.events.sse import (
+    LARGEST_HELD,
+    ServerSentEvent,
+    data_of,
+    data_of_typed,
+    is_utf8,
+    is_whole,
+    read_events,
+    whole_events,
+)
 from enginehouse.relay.events.stream_form import StreamForm, decode_event
 
 _DONE: Final = b"data: [DONE]\n\n"

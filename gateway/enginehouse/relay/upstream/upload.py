@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
-from enginehouse.relay.events.chunk import framed
+from enginehouse.relay.events.sse import framed
 from enginehouse.relay.upstream.connection import Connection
 
 _MOST_HELD: Final = 256 * 1024

@@ -13,8 +13,7 @@ from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.engine_memory import EngineShare
 from enginehouse.relay.heads.headers import AnswerHead, origin_lines, read_lines
 from enginehouse.relay.jobs.engine_job import EngineJob
-from enginehouse.relay.live.live_requests import LiveRequests
-from enginehouse.relay.request import CLIENT_LEFT, Request
+from enginehouse.relay.request import CLIENT_LEFT, LiveRequests, Request
 from enginehouse.relay.response_writer import WebSocketPeer
 
 if TYPE_CHECKING:  # the library takes 15 ms of each start, and most gateways have no WebSocket

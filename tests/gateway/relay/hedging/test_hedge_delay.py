@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from enginehouse.config.routing import parse_hedge_after
-from enginehouse.relay.retrying.hedge_delay import HedgeDelay
+from enginehouse.relay.retries import HedgeDelay
 
 
 def delay(text: str) -> HedgeDelay:

@@ -11,7 +11,7 @@ import pytest
 
 from enginehouse.domain.replica import Route
 from enginehouse.interfaces.observers import Observer
-from enginehouse.relay.retrying.retry_budget import AT_LEAST
+from enginehouse.relay.retries import AT_LEAST
 from tests.support.model_engine import Break, ModelEngine, StartModelEngine
 from tests.support.raw_client import RawClient
 from tests.support.scripted_engine import Cut

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
+from enginehouse.config.routing import HedgeAfter
 from enginehouse.domain.errors import ReplicaLost, RequestError, UpstreamInvalid, UpstreamTimeout
 from enginehouse.domain.replica import Route
 
@@ -182,3 +184,98 @@ def _after_exit(attempt: FailedAttempt, state: RetryState, max_retries: int) -> 
     if not attempt.launched or (attempt.sent and not attempt.repeatable):
         return None
     return state.resend(attempt.replica, max_retries) if attempt.sent else state.send_back()
+
+
+_CELL_S: Final = 1.0
+_CELLS: Final = 10
+AT_LEAST: Final = 100
+"""The number of tries that ten seconds always allow, even without traffic: ten per second, as in Finagle."""
+
+
+class RetryBudget:
+    """Allows a ``share`` of the requests of the last ten seconds to be sent once more, and at least 100.
+
+    It has no clock: times are arguments, in seconds, and never decrease. The window moves in steps of one second.
+    Finagle and Linkerd bound retries by such budgets, which keep an overload from feeding itself.
+    """
+
+    __slots__ = ("_cells", "_ends", "_requests", "_tries", "share")
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+        self._requests = self._tries = 0
+        self._ends = 0.0
+        self._cells: deque[tuple[int, int]] = deque(maxlen=_CELLS)
+
+    def count(self, now: float, requests: int) -> None:
+        """Count new requests."""
+        if now >= self._ends:
+            self._move(now)
+        self._requests += requests
+
+    def has_room(self, now: float) -> bool:
+        """Whether a request may be sent once more."""
+        if now >= self._ends:
+            self._move(now)
+        requests = self._requests + sum(cell[0] for cell in self._cells)
+        tries = self._tries + sum(cell[1] for cell in self._cells)
+        return tries < max(AT_LEAST, requests * self.share)
+
+    def take(self, now: float) -> None:
+        """Count a request that is sent once more."""
+        if now >= self._ends:
+            self._move(now)
+        self._tries += 1
+
+    def _move(self, now: float) -> None:
+        """Begin the second of ``now``."""
+        passed = min((now - self._ends) // _CELL_S + 1, _CELLS + 1)
+        self._cells.append((self._requests, self._tries))
+        self._cells.extend([(0, 0)] * (int(passed) - 1))
+        self._requests = self._tries = 0
+        self._ends = self._ends + passed * _CELL_S if passed <= _CELLS else now + _CELL_S
+
+
+_KEPT: Final = 200
+_FEWEST: Final = 20
+_RENEW_EVERY: Final = 20
+
+
+class HedgeDelay:
+    """A fixed time, or a percentile of a model's last 200 times to the first byte. ``after``: which of them."""
+
+    def __init__(self, after: HedgeAfter) -> None:
+        self.after = after
+        self._by_model: dict[str, _FirstBytes] = {}
+
+    def of(self, model: str) -> float | None:
+        """The delay in seconds; ``None`` while fewer than 20 times are known."""
+        if not self.after.percentile:
+            return self.after.seconds
+        times = self._by_model.get(model)
+        return None if times is None else times.percentile(self.after.percentile)
+
+    def observe(self, model: str, seconds: float) -> None:
+        """Add an engine's time to its first byte. If another engine won, the real time is longer."""
+        if self.after.percentile:
+            self._by_model.setdefault(model, _FirstBytes()).add(seconds)
+
+
+class _FirstBytes:
+    """The last times of one model. Their percentile is sought again after every 20 of them."""
+
+    def __init__(self) -> None:
+        self._last: deque[float] = deque(maxlen=_KEPT)
+        self._new = 0
+        self._found: float | None = None
+
+    def add(self, seconds: float) -> None:
+        self._last.append(seconds)
+        self._new += 1
+
+    def percentile(self, share: int) -> float | None:
+        """The nearest-rank percentile."""
+        if len(self._last) >= _FEWEST and (self._found is None or self._new >= _RENEW_EVERY):
+            self._new = 0
+            self._found = sorted(self._last)[-(-len(self._last) * share // 100) - 1]
+        return self._found

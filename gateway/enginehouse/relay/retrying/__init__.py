@@ -1,1 +1,0 @@
-"""Decides whether a request is sent again, or to a second replica at once. Pure."""
