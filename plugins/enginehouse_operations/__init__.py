@@ -2,15 +2,15 @@
 
 ::
 
-    status, models, ps   what the gateway serves, and in which state
-    load, drain, move    load, unload, drain and move
+    status               what the gateway serves, and in which state
+    load, drain          load, unload, drain and move
     reload               the gateway reads its configuration again
     top, top_view        the live requests, and keys that act on them
     logs, activity       lines of engines, and requests that have ended
     usage, keys          who used what; keys of clients; the audit log
     chat                 a conversation with a model
     completion           names that shells complete
-    options, waiting     what several commands share
+    options              what several commands share
     pages/               most of /api: state, events, logs, figures over time, usage; load, drain, move, reload
 """
 

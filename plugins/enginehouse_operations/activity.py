@@ -15,7 +15,7 @@ from rich.table import Table
 
 from enginehouse_kit.gateway_client import GatewayClient, gateway_options
 from enginehouse_kit.output import printable
-from enginehouse_operations.csv_rows import csv_text
+from enginehouse_operations.options import csv_text
 
 _FOLLOW_S = 1.0
 _KEPT = 1000

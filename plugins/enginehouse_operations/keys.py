@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timezone
 from typing import Any
 
 import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
 from enginehouse_kit.gateway_client import GatewayClient, gateway_options
-from enginehouse_kit.output import print_json, printable
-from enginehouse_operations.options import answer_as_json
+from enginehouse_kit.output import print_json
+from enginehouse_operations.options import answer_as_json, print_rows, utc_time
 
 _AMOUNTS = (
     "requests_per_minute",
@@ -102,17 +99,14 @@ def list_keys(gateway: GatewayClient, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    for heading in ("name", "from", "models", "admin", "limits", "expires", "last used"):
-        table.add_column(heading, overflow="fold")
+    rows = []
     for row in gateway.read(answer, _Keys).keys:
         limits = "; ".join(filter(None, (_amounts(row), *map(_scoped, row.get("limits", ())))))
-        used = "" if row["last_used"] is None else _time(row["last_used"])
+        used = "" if row["last_used"] is None else utc_time(row["last_used"])
         admin = "yes" if row.get("admin") else ""
         models = ", ".join(row.get("models", ()))
-        cells = row["name"], row["source"], models, admin, limits, row.get("expires", ""), used
-        table.add_row(*map(printable, cells))
-    Console().print(table)
+        rows.append((row["name"], row["source"], models, admin, limits, row.get("expires", ""), used))
+    print_rows(("name", "from", "models", "admin", "limits", "expires", "last used"), rows)
 
 
 def _amounts(limits: Mapping[str, Any]) -> str:
@@ -132,7 +126,3 @@ def _print_secret(gateway: GatewayClient, answer: bytes, as_json: bool) -> None:
     made = gateway.read(answer, _MadeKey)
     click.echo(made.key)
     click.echo(f"This is the secret of '{made.name}'. It cannot be shown again.", err=True)
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,12 +1,20 @@
-"""Options that several commands share."""
+"""What several commands share: options, times, and rows as a table or as comma-separated values."""
 
 from __future__ import annotations
 
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
 from typing import Any
 
 import click
 
 from enginehouse import parse_duration
+from enginehouse.requests import escaped
+from enginehouse_kit.output import printable
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Duration(click.ParamType[float]):
@@ -25,3 +33,35 @@ class Duration(click.ParamType[float]):
 
 answer_as_json = click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer.")
 """Passes ``as_json``, for a command that otherwise says in words what the gateway answered."""
+
+
+def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table of texts, which go on in the next line where there is little room."""
+    from rich.console import Console  # many commands print no table
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*map(printable, row))
+    Console().print(table)
+
+
+def utc_time(seconds: float) -> str:
+    """A time since the Unix epoch: ``2026-01-31 12:00:00``."""
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def csv_text(rows: Iterable[Sequence[Any]]) -> str:
+    """``rows`` as CSV. Clients choose texts, so none of them is a formula, nor has control characters."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([_cell(value) for value in row] for row in rows)
+    return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """A spreadsheet takes a text with an apostrophe before it as it is (OWASP, CSV injection)."""
+    if not isinstance(value, str):
+        return value
+    return f"'{escaped(value)}" if value.startswith(_FORMULA) else escaped(value)

@@ -1,4 +1,4 @@
-"""``enginehouse status``: the state of the gateway and its backends."""
+"""``enginehouse status``, ``ps`` and ``models``: the state of a gateway, and the models that it serves."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 import msgspec
 from rich.console import Console
+from rich.filesize import decimal
 from rich.table import Column, Table
 
 from enginehouse import Health, ReplicaState
@@ -144,3 +145,94 @@ def gpu_table(gpus: Sequence[_ShownGpu]) -> Table:
 def _condition(backend: _ShownBackend) -> Health | ReplicaState:
     """The health of an engine that can take requests, else its state."""
     return backend.health if backend.state is ReplicaState.READY else backend.state
+
+
+# --- enginehouse ps
+
+
+_AT_REST = ("stopped", "unreachable", "unknown")
+
+
+class _ConditionWord(msgspec.Struct):
+    word: str
+    why: str | None = None
+
+
+class _Loaded(msgspec.Struct):
+    model: str
+    backend: str
+    host: str
+    condition: _ConditionWord
+    memory: int | None = None
+    slots: int | None = None
+    waiting: int = 0
+
+
+class _LoadedAnswer(msgspec.Struct):
+    """The part of ``GET /api/status`` that is shown."""
+
+    replicas: list[_Loaded]
+
+
+@click.command()
+@gateway_options
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
+def ps(gateway: GatewayClient, as_json: bool) -> None:
+    """Show the models that a gateway has loaded or is loading."""
+    answer = gateway.get("/api/status")
+    shown = [each for each in gateway.read(answer, _LoadedAnswer).replicas if each.condition.word not in _AT_REST]
+    if as_json:
+        print_json(msgspec.json.encode(shown))
+        return
+    table = Table(_name("model"), _name("backend"), "host", "state", "memory", "slots", "waiting")
+    for each in shown:
+        table.add_row(
+            printable(each.model),
+            printable(each.backend),
+            printable(each.host),
+            printable(f"{each.condition.word}: {each.condition.why}" if each.condition.why else each.condition.word),
+            "" if each.memory is None else decimal(each.memory),
+            "" if each.slots is None else str(each.slots),
+            str(each.waiting),
+        )
+    Console().print(table if shown else "No model is loaded; the first request for one loads it.")
+
+
+# --- enginehouse models
+
+
+class _ListedModel(msgspec.Struct):
+    id: str
+    root: str
+    max_model_len: int | None = None
+    quantization: str = ""
+
+
+class _ModelsAnswer(msgspec.Struct):
+    """The part of ``GET /v1/models`` that the table shows."""
+
+    data: list[_ListedModel]
+
+
+@click.command()
+@gateway_options
+@answer_as_json
+def models(gateway: GatewayClient, as_json: bool) -> None:
+    """List the models and aliases that clients can name."""
+    answer = gateway.get("/v1/models")
+    listed = gateway.read(answer, _ModelsAnswer)
+    if as_json:
+        print_json(answer)
+    else:
+        Console().print(_model_table(listed.data))
+
+
+def _model_table(listed: list[_ListedModel]) -> Table:
+    quantised = any(model.quantization for model in listed)
+    table = Table(_name("model"), _name("alias of"), "context length", *(["quantization"] if quantised else []))
+    for model in listed:
+        alias_of = model.root if model.root != model.id else ""
+        length = "" if model.max_model_len is None else str(model.max_model_len)
+        more = [printable(model.quantization)] if quantised else []
+        table.add_row(printable(model.id), printable(alias_of), length, *more)
+    return table

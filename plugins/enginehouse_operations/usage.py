@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from decimal import Decimal
 from typing import Any
 from urllib.parse import urlencode
@@ -14,7 +13,7 @@ from rich.table import Table
 
 from enginehouse_kit.gateway_client import GatewayClient, gateway_options
 from enginehouse_kit.output import print_json, printable
-from enginehouse_operations.csv_rows import csv_text
+from enginehouse_operations.options import csv_text, print_rows, utc_time
 
 _FIELDS = ("key", "model", "user", "day")
 _FIGURES = ("requests", "failed", "tokens_in", "tokens_cached", "tokens_out", "seconds", "cost")
@@ -96,14 +95,11 @@ def audit(gateway: GatewayClient, since: str | None, limit: int, as_json: bool) 
     if as_json:
         print_json(answer)
         return
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    for heading in ("time", "key", "from", "act", "status", "outcome"):
-        table.add_column(heading, overflow="fold")
-    for entry in gateway.read(answer, _Audit).entries:
-        at = datetime.fromtimestamp(entry["time"], timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
-        cells = at, entry["who"], entry["address"], entry["act"], str(entry["status"]), entry["outcome"]
-        table.add_row(*map(printable, cells))
-    Console().print(table)
+    rows = [
+        (utc_time(entry["time"]), *(str(entry[name]) for name in ("who", "address", "act", "status", "outcome")))
+        for entry in gateway.read(answer, _Audit).entries
+    ]
+    print_rows(("time", "key", "from", "act", "status", "outcome"), rows)
 
 
 def _cell(value: object) -> str:

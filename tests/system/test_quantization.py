@@ -8,7 +8,7 @@ import msgspec
 from click.testing import CliRunner
 
 from enginehouse_kit.gateway import RunningGateway
-from enginehouse_operations.models import models
+from enginehouse_operations.status import models
 from tests.support.gguf_header import write_gguf
 from tests.support.plain_httpx import get
 
