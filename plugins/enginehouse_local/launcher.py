@@ -8,9 +8,13 @@ import hashlib
 import logging
 import os
 import re
+import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from subprocess import DEVNULL, Popen
 from typing import Any
@@ -21,7 +25,6 @@ from enginehouse import Launcher
 from enginehouse.errors import LoadFailed
 from enginehouse.launchers import EngineOutput, EngineProcess, Exit, Gpu, LaunchLine
 from enginehouse_local.log_file import LogFile
-from enginehouse_local.missing_program import missing_program
 from enginehouse_local.nvml import Nvml
 from enginehouse_local.processes import (
     PortWatch,
@@ -41,6 +44,10 @@ from enginehouse_local.processes import (
 )
 
 _log = logging.getLogger(__name__)
+
+_LOOK = "import importlib.util, sys; sys.exit(3 if importlib.util.find_spec(sys.argv[1]) is None else 0)"
+_NOT_THERE = 3
+_TIMEOUT_S = 5.0
 
 ENGINE = "ENGINEHOUSE_ENGINE"
 """The environment variable that identifies an engine: it holds the path of the engine's log."""
@@ -259,6 +266,41 @@ def _why_not(line: LaunchLine, files: Sequence[str]) -> str:
         return missing
     file = next((file for file in files if not os.path.exists(file)), "")
     return f"there is no file {file}" if file else ""
+
+
+def missing_program(command: Sequence[str], environ: Mapping[str, str] = os.environ) -> str:
+    """Name the program that ``command`` lacks if it is run with ``environ``; empty if it is there.
+
+    Of ``python -m MODULE``, the module too.
+    """
+    name = command[0] if command else ""
+    program = shutil.which(name, path=environ.get("PATH"))
+    if program is None:
+        return f"there is no program '{name}' on the PATH"
+    if len(command) > 2 and command[1] == "-m" and Path(program).name.startswith("python"):
+        package = command[2].partition(".")[0]
+        if not _has_package(program, package, environ.get("PYTHONPATH", "")):
+            return f"'{command[0]}' has no package '{package}'"
+    return ""
+
+
+_found: set[tuple[str, str, str]] = set()
+"""Where interpreters have found packages: what was there is not looked for before each launch."""
+
+
+def _has_package(python: str, package: str, python_path: str) -> bool:
+    """Whether this interpreter finds ``package``. One that does not say counts as having it."""
+    asked = (python, package, python_path)
+    if asked in _found or (python == sys.executable and find_spec(package) is not None):
+        return True
+    environ = {**os.environ, "PYTHONPATH": python_path}
+    try:  # with -c, as with -m, it finds the modules of the working directory, which the gateway's own path may lack
+        looked = subprocess.run([python, "-c", _LOOK, package], env=environ, capture_output=True, timeout=_TIMEOUT_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return True
+    if looked.returncode == 0:
+        _found.add(asked)
+    return looked.returncode != _NOT_THERE
 
 
 def _file_name(name: str) -> str:

@@ -57,7 +57,6 @@ ALLOWED = {
     "plugins/enginehouse_llamacpp/found_models.py": COMMAND,
     "plugins/enginehouse_llamacpp/model_file.py": THREAD,
     "plugins/enginehouse_llamacpp/ollama_store.py": COMMAND,
-    "plugins/enginehouse_local/missing_program.py": THREAD,
     "plugins/enginehouse_local/launcher.py": "starts a process without a copy of this one's memory; files in a thread",
     "plugins/enginehouse_local/log_file.py": "one file of the state folder for each launch",
     "plugins/enginehouse_local/processes.py": KERNEL,

@@ -12,9 +12,7 @@ from enginehouse_kit.drivers.model_folder import (
     model_folder_name,
     read_model_folder,
 )
-from enginehouse_kit.drivers.openai_driver import OpenAICompatibleDriver, read_model_list
-from enginehouse_kit.drivers.read_json import read_json
-from enginehouse_kit.drivers.tokenizing import fill_in_tokens
+from enginehouse_kit.drivers.openai_driver import OpenAICompatibleDriver, fill_in_tokens, read_json, read_model_list
 
 __all__ = [
     "LoadingDriver",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse_local.missing_program import missing_program
+from enginehouse_local.launcher import missing_program
 
 
 def python(folder: Path, status: int) -> dict[str, str]:
