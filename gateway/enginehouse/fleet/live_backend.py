@@ -231,7 +231,7 @@ class LiveBackend:
         known = own
         for weaker in (declared.get(model), self._reported(model)):
             if weaker is not None:
-                known = weaker if known is UNKNOWN else known.over(weaker)
+                known = weaker if known == UNKNOWN else known.over(weaker)
         return known
 
     def _reported(self, model: str) -> Capabilities | None:
