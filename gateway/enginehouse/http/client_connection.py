@@ -12,8 +12,7 @@ import httptools
 from enginehouse.aio.clock import loop_clock
 from enginehouse.aio.write_batch import BatchedTransport, batched
 from enginehouse.domain.errors import InvalidRequest, RequestError
-from enginehouse.domain.repeated_headers import AlikeHeads, RepeatedHeaders
-from enginehouse.domain.request import Headers
+from enginehouse.domain.request import AlikeHeads, Headers, RepeatedHeaders
 from enginehouse.http.body_stream import MOST_UNREAD, BodyStream
 from enginehouse.http.framing import (
     MOST_HEAD,

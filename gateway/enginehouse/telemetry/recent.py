@@ -8,9 +8,8 @@ from operator import itemgetter
 from typing import Any, Final
 
 from enginehouse.domain.errors import RequestError, shortened
-from enginehouse.domain.repeated_headers import RepeatedHeaders
 from enginehouse.domain.replica import Route
-from enginehouse.domain.request import Headers
+from enginehouse.domain.request import Headers, RepeatedHeaders
 from enginehouse.domain.request_record import EndedRequest, RequestRecord
 from enginehouse.domain.requirements import Requirements
 from enginehouse.telemetry.observers import Observers, notify

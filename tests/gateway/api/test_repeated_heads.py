@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from enginehouse.config.schema import KeySettings
-from enginehouse.domain.repeated_headers import AlikeHeads
+from enginehouse.domain.request import AlikeHeads
 from enginehouse.http.client_connection import VARYING, repeated_headers
 from enginehouse.relay.heads.headers import (
     NOT_TO_ENGINE,

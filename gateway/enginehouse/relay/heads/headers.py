@@ -9,8 +9,7 @@ from urllib.parse import quote, unquote
 
 from enginehouse.domain.errors import InvalidRequest, RateLimited, RequestError
 from enginehouse.domain.names import kept_name
-from enginehouse.domain.repeated_headers import RepeatedHeaders
-from enginehouse.domain.request import Headers
+from enginehouse.domain.request import Headers, RepeatedHeaders
 from enginehouse.telemetry.trace_context import TRACE_HEADERS
 
 CALLER: Final = b"x-enginehouse-caller"
