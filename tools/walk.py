@@ -1,8 +1,9 @@
 """Counts the files and functions of the gateway that one request walks through: ``python tools/walk.py``.
 
 The gateway is warm, pure Python and configured by default. Every call of a function counts whose file lies below
-``gateway/`` or ``plugins/``, from the arrival of the request's bytes to the end of its record. With ``--launch``, the
-engine of the request's model is launched for it, and with ``--evict`` another engine is stopped before that.
+``gateway/`` or ``plugins/``, from the arrival of the request's bytes to the end of its record. With ``--broken``, an
+engine breaks off a stream after five of its ten events, and another one continues it. With ``--launch``, the engine of
+the request's model is launched for it, and with ``--evict`` another engine is stopped before that.
 """
 
 from __future__ import annotations
@@ -57,7 +58,12 @@ TRIES, LAUNCHES = 20, 5
 
 
 class Engine(asyncio.Protocol):
-    """Answers a chat at once: whole, or as a stream of ten events."""
+    """Answers a chat at once: whole, or as a stream of ten events. One that ``breaks`` is gone after five of them.
+
+    The rest of such a stream has five events.
+    """
+
+    breaks = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -71,11 +77,21 @@ class Engine(asyncio.Protocol):
         self.transport.write(
             b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
         )
-        for number in range(10):
-            delta = {"content": str(number)}
-            event = b"data: %s\n\n" % json.dumps({"choices": [{"index": 0, "delta": delta}]}).encode()
+        rest = data.startswith(b"POST /v1/completions")
+        for number in range(5 if rest or self.breaks else 10):
+            piece: dict[str, Any] = {"text": str(number)} if rest else {"delta": {"content": str(number)}}
+            if b'"return_token_ids":true' in data:
+                piece |= {"token_ids": [number], "prompt_token_ids": [1]}
+            event = b"data: %s\n\n" % json.dumps({"choices": [{"index": 0, **piece}]}).encode()
             self.transport.write(b"%x\r\n%s\r\n" % (len(event), event))
+        if self.breaks and not rest:
+            self.transport.close()
+            return
         self.transport.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+
+
+class BreakingEngine(Engine):
+    breaks = True
 
 
 class Client(asyncio.Protocol):
@@ -118,15 +134,17 @@ class Walk:
             self.calls[str(Path(code.co_filename).relative_to(ROOT)), code.co_name] += 1
 
 
-async def walk(stream: bool) -> Walk:
+async def walk(stream: bool, broken: bool) -> Walk:
     loop = asyncio.get_running_loop()
-    engines = await loop.create_server(Engine, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{engines.sockets[0].getsockname()[1]}"
-    gateway = made({"backends": {"a": {"url": url, "models": ["m"]}}})
-    gateway.fleet.succeeded("a")
+    engines = await loop.create_server(BreakingEngine if broken else Engine, "127.0.0.1", 0)
+    backend = {"url": f"http://127.0.0.1:{engines.sockets[0].getsockname()[1]}", "models": ["m"]}
+    backends = {"a": backend} if not broken else {name: {**backend, "driver": "vllm"} for name in ("a", "b")}
+    gateway = made({"backends": backends})
     listening, client = await connected(gateway)
     shortest: Walk | None = None
     for _ in range(TRIES):
+        for name in backends:
+            gateway.fleet.succeeded(name)
         counted = await counted_request(client, stream)
         if shortest is None or counted.calls.total() < shortest.calls.total():
             shortest = counted
@@ -193,12 +211,14 @@ async def counted_request(client: Client, stream: bool) -> Walk:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--stream", action="store_true", help="a streamed answer of ten events")
+    parser.add_argument("--broken", action="store_true", help="a stream that an engine breaks off is continued")
     parser.add_argument("--launch", action="store_true", help="the engine is launched for the request")
     parser.add_argument("--evict", action="store_true", help="another engine is stopped for that of the request")
     parser.add_argument("--functions", action="store_true", help="list functions, not only files")
     arguments = parser.parse_args()
     launches = arguments.launch or arguments.evict
-    walked = walk_launch(arguments.stream, arguments.evict) if launches else walk(arguments.stream)
+    stream, broken = arguments.stream or arguments.broken, arguments.broken
+    walked = walk_launch(stream, arguments.evict) if launches else walk(stream, broken)
     calls = asyncio.run(walked).calls
     files: Counter[str] = Counter()
     for (file, _), count in calls.items():
