@@ -12,8 +12,7 @@ from enginehouse.domain.request import Headers
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.jobs.form_job import FormJob
-from enginehouse.relay.jobs.inference_job import InferenceJob
-from enginehouse.relay.jobs.job import Job
+from enginehouse.relay.jobs.job import InferenceJob, Job
 from enginehouse.relay.jobs.mirror_job import MirrorJob
 from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
 from enginehouse.routing.body.rewrite import replace_model

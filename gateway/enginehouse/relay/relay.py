@@ -19,7 +19,7 @@ from enginehouse.relay.jobs.engine_job import EngineCall, EngineJob
 from enginehouse.relay.jobs.form_job import FormJob, UploadJob
 from enginehouse.relay.jobs.gathering_job import GatheringJob
 from enginehouse.relay.jobs.hand_over_job import HandOverJob
-from enginehouse.relay.jobs.inference_job import InferenceJob
+from enginehouse.relay.jobs.job import InferenceJob
 from enginehouse.relay.jobs.mirror_job import MirrorJob
 from enginehouse.relay.jobs.picking_job import PickingJob
 from enginehouse.relay.live.live_request import LiveRequest, MovedStream, each_alone

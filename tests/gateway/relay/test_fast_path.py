@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.aio.write_batch import BatchedTransport, batched
 from enginehouse.domain.continuation import StreamTraits
-from enginehouse.relay.answers.fast_path import FastPath
-from enginehouse.relay.answers.reply import Reply
+from enginehouse.relay.answers.reply import FastPath, Reply
 from enginehouse.relay.events.sse import LARGEST_HELD, framed
 from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.events.stream_form import stream_form

@@ -27,7 +27,7 @@ from enginehouse.interceptors import (
 from enginehouse.plugin_manager.discovery import collect
 from enginehouse.plugin_manager.registry import Registered, Registry
 from enginehouse.relay.answers.reply import Reply
-from enginehouse.relay.jobs.inference_job import InferenceJob
+from enginehouse.relay.jobs.job import InferenceJob
 from enginehouse.relay.relayed_request import RelayedRequest
 from enginehouse_interception.interception import Interception
 from enginehouse_interception.interceptors import Interceptors

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from enginehouse.domain.errors import LoadFailed
-from enginehouse.relay.jobs.inference_job import InferenceJob
+from enginehouse.relay.jobs.job import InferenceJob
 from enginehouse.relay.jobs.pairs import PromptSlot
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import MODEL, OpenGateway

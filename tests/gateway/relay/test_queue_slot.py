@@ -10,7 +10,7 @@ import pytest
 from enginehouse import EnginehouseError, ReplicaState, RequestError, Scheduler, Swapper
 from enginehouse.domain.errors import LoadCancelled
 from enginehouse.errors import LoadFailed, QueueFull
-from enginehouse.relay.jobs.inference_job import InferenceJob
+from enginehouse.relay.jobs.job import InferenceJob
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.scheduling.host_engines import EngineControl
 from enginehouse.scheduling.host_queue import HostQueue

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from enginehouse.aio.write_batch import batched
-from enginehouse.relay.answers.fast_path import FastPath
+from enginehouse.relay.answers.reply import FastPath
 from enginehouse.relay.events.sse import is_whole, read_events
 from enginehouse.relay.events.stream_check import StreamCheck
 from enginehouse.relay.events.stream_form import stream_form

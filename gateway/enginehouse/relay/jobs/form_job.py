@@ -11,7 +11,7 @@ from enginehouse.domain.request import Body, Headers
 from enginehouse.domain.requirements import InferenceRequest, Requirements
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.jobs.inference_job import InferenceJob
+from enginehouse.relay.jobs.job import InferenceJob
 from enginehouse.relay.upstream.upload import Upload
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.form import FormModel, FormReader

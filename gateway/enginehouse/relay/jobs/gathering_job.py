@@ -7,7 +7,7 @@ from enginehouse.domain.request import Headers
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.relay.answers.gathering_writer import GatheringWriter
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.jobs.inference_job import InferenceJob
+from enginehouse.relay.jobs.job import InferenceJob
 from enginehouse.telemetry.answer_meter import AnswerSize
 
 

@@ -6,7 +6,7 @@ from enginehouse.domain.replica import Route
 from enginehouse.domain.request import Headers
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.jobs.inference_job import InferenceJob
+from enginehouse.relay.jobs.job import InferenceJob
 
 
 class MirrorJob(InferenceJob):

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from enginehouse.domain.errors import ModelNotFound, NoHealthyBackend
 from enginehouse.domain.replica import Candidate, Route, Snapshot
-from enginehouse.relay.jobs.inference_job import InferenceJob
+from enginehouse.relay.jobs.job import InferenceJob
 
 
 class PickingJob(InferenceJob):

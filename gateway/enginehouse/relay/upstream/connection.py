@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, cast
 import httptools
 
 from enginehouse.aio.write_batch import BatchedTransport, WriteBatch, batched
-from enginehouse.relay.answers.fast_path import FastPath
+from enginehouse.relay.answers.reply import FastPath
 from enginehouse.relay.events.sse import content_of, whole_chunks
 from enginehouse.relay.heads.headers import FOR_THE_GATEWAY, AnswerHead, without_named
 from enginehouse.relay.heads.known_head import KnownHead
