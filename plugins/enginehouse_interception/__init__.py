@@ -4,8 +4,8 @@
 
     interception          the middleware: opens requests
     intercepted_exchange  a request that interceptors decide about before it is routed
-    interceptors          the interceptors in force
-    in_force              the time limit of a plugin, and what follows if it fails
+    interceptors          all interceptors in force
+    in_force              one of them: what it says, its time limit, and what follows if it fails
     filtering_writer      writes an answer through its filters
     answer_filters        what becomes of one answer in them
     stage                 one filter, whose results are checked

@@ -1,16 +1,16 @@
-"""A plugin that decides about requests, with its time limit, and what follows if it fails."""
+"""An interceptor in force: what it says, with its time limit, and what follows if it fails."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
-from enginehouse import RequestError
-from enginehouse.interceptors import Change, Refuse
-from enginehouse.middleware import GuardFailed, GuardRefused, shown
-from enginehouse.runtime import PluginId, await_plugin, log_plugin_failure, plugin_failed, run_within, wrong_result
+from enginehouse import Interceptor, RequestError
+from enginehouse.interceptors import Answer, AnswerFilter, Change, InterceptedRequest, Join, Refuse
+from enginehouse.middleware import ChosenInterceptor, GuardFailed, GuardRefused, shown
+from enginehouse.runtime import await_plugin, log_plugin_failure, plugin_failed, run_within, wrong_result
 
 T = TypeVar("T")
 
@@ -18,12 +18,67 @@ _LEAST_STATUS: Final = 400
 _MOST_STATUS: Final = 599
 
 
-class InForce(NamedTuple):
-    """``timeout``: the seconds that an answer may take. ``passes``: if it fails, requests go on without it."""
+_ALLOWED = "None, Refuse, Change or Answer"
+_ALLOWED_WITH_JOIN = "None, Refuse, Change, Answer or Join"
+Said = bytes | Answer | Join | None
+"""What an interceptor says of a request: another body, an answer, that it joins another one; ``None`` lets it go on."""
 
-    plugin: PluginId
-    timeout: float
-    passes: bool
+
+class InForce(ChosenInterceptor):
+    """An interceptor whose results are checked."""
+
+    __slots__ = ()
+
+    @property
+    def asks(self) -> bool:
+        """Whether it looks at requests."""
+        return type(self.interceptor).before is not Interceptor.before
+
+    @property
+    def answers(self) -> bool:
+        """Whether it may look at answers."""
+        return type(self.interceptor).answer is not Interceptor.answer
+
+    @property
+    def joins(self) -> bool:
+        """Whether it may let a request join another one."""
+        return self.asks and not self.outer
+
+    async def before(self, request: InterceptedRequest) -> Said:
+        """What it says of a request. Raises ``RequestError``."""
+        return await self.ask(self.interceptor.before, self._read, request)
+
+    def _read(self, said: object) -> Said:
+        if said is None or (self.joins and isinstance(said, Join) and isinstance(said.request_id, str)):
+            return said
+        if isinstance(said, Refuse):
+            raise self.refusal(said)
+        if isinstance(said, Change) and isinstance(said.body, (bytes, dict)):
+            return self.encoded(said.body)
+        if not isinstance(said, Answer):
+            allowed = _ALLOWED_WITH_JOIN if self.joins else _ALLOWED
+            raise wrong_result(self.plugin, f"must return {allowed}, got {shown(said)}")
+        if not (isinstance(said.status, int) and 200 <= said.status <= 599 and isinstance(said.content_type, str)):
+            raise wrong_result(self.plugin, f"must answer with a status from 200 to 599 and a type, got {shown(said)}")
+        if not isinstance(said.body, (bytes, dict)) or not _is_line(said.content_type):
+            raise wrong_result(self.plugin, f"must answer with bytes or a dict, and a content type, got {shown(said)}")
+        return said
+
+    def answer(self, request: InterceptedRequest) -> AnswerFilter | None:
+        """Its filter for the answer to a request, if it wants one. Raises ``RequestError``."""
+        try:
+            filter: object = self.interceptor.answer(request)
+        except BaseException as error:
+            failure = self.failure(error)
+            if failure is None:
+                return None
+            raise failure from error
+        if filter is None or isinstance(filter, AnswerFilter):
+            return filter
+        wrong = wrong_result(self.plugin, f"must return an AnswerFilter or None, got {shown(filter)}")
+        if not self.passes:
+            raise wrong
+        return None
 
     async def ask(self, method: Callable[..., Awaitable[object]], read: Callable[[object], T], *facts: object) -> T:
         """What the plugin says about ``facts``, as ``read`` makes it; that of ``None`` if it fails and requests pass.
@@ -58,16 +113,6 @@ class InForce(NamedTuple):
             return wrong_result(self.plugin, f"{problem}, got {shown(said)}")
         return GuardRefused(said.status, said.code, said.message)
 
-    def changed(self, said: object, allowed: str) -> bytes | None:
-        """The body in place of what the plugin was asked about, if it changes that. ``allowed``: names of results."""
-        if isinstance(said, Refuse):
-            raise self.refusal(said)
-        if said is None:
-            return None
-        if isinstance(said, Change) and isinstance(said.body, (bytes, dict)):
-            return self.encoded(said.body)
-        raise wrong_result(self.plugin, f"must return {allowed}, got {shown(said)}")
-
     def encoded(self, body: bytes | dict[str, object]) -> bytes:
         """A body that the plugin has made."""
         if isinstance(body, bytes):
@@ -80,3 +125,7 @@ class InForce(NamedTuple):
 
 def _is_error(status: object) -> bool:
     return isinstance(status, int) and _LEAST_STATUS <= status <= _MOST_STATUS
+
+
+def _is_line(text: str) -> bool:
+    return text.isascii() and text.isprintable()

@@ -15,7 +15,8 @@ from enginehouse.middleware import NOT_TO_ENGINE, OpenExchange, Opening, OpenReq
 from enginehouse.requests import Tokens
 from enginehouse_interception.as_stream import as_stream, asks_for_stream
 from enginehouse_interception.filtering_writer import FilteringWriter
-from enginehouse_interception.interceptors import InterceptorInForce, Interceptors
+from enginehouse_interception.in_force import InForce
+from enginehouse_interception.interceptors import Interceptors
 from enginehouse_interception.sharing_writer import SharingWriter
 
 _NO_TOKENS: Final = Tokens(0, 0)
@@ -170,8 +171,8 @@ class InterceptedExchange(OpenExchange):
         """Whether nobody waits for a decision any more."""
         return self._ended or self._inner.has_ended
 
-    def _count(self, by: InterceptorInForce, outcome: str) -> None:
-        self._interceptors.intercepted(by.terms.plugin.type, outcome)
+    def _count(self, by: InForce, outcome: str) -> None:
+        self._interceptors.intercepted(by.plugin.type, outcome)
 
     def _attempt(self) -> None:
         try:
@@ -196,7 +197,7 @@ class InterceptedExchange(OpenExchange):
 
     # --- without an engine
 
-    def _answer(self, said: Answer, by: InterceptorInForce) -> None:
+    def _answer(self, said: Answer, by: InForce) -> None:
         """Answer as the interceptor ``by`` has said."""
         stages = self._interceptors.stages(self._request, by)
         limits = self._inner.admit(self._request.body, self._caller)
@@ -205,7 +206,7 @@ class InterceptedExchange(OpenExchange):
         lines = b"content-type: %s\r\nx-request-id: %s\r\nx-enginehouse-answered-by: %s\r\n%s" % (
             content_type.encode(),
             self._inner.request_id,
-            by.terms.plugin.type.encode(),
+            by.plugin.type.encode(),
             limits,
         )
         writer.filter_with(stages)
@@ -217,7 +218,7 @@ class InterceptedExchange(OpenExchange):
         else:
             writer.settle(partial(self._settled, said.status, "answered", len(body)))
 
-    def _join(self, said: Join, by: InterceptorInForce) -> bool:
+    def _join(self, said: Join, by: InForce) -> bool:
         """Give the client the answer of another request; whether there is one. Raises ``RequestError``."""
         own = self._sharing
         assert own is not None
@@ -254,7 +255,7 @@ def _headers(headers: Headers, request_id: bytes) -> dict[str, str]:
     return found
 
 
-def _sendable(said: Answer, by: InterceptorInForce, asked: bytes) -> tuple[str, bytes]:
+def _sendable(said: Answer, by: InForce, asked: bytes) -> tuple[str, bytes]:
     """The content type and the body of an answer. Raises ``RequestError`` if it cannot be sent."""
     if isinstance(said.body, dict) and said.status < 300 and asks_for_stream(asked):
         try:
@@ -263,4 +264,4 @@ def _sendable(said: Answer, by: InterceptorInForce, asked: bytes) -> tuple[str, 
             events = None
         if events is not None:
             return "text/event-stream; charset=utf-8", events
-    return said.content_type, by.terms.encoded(said.body)
+    return said.content_type, by.encoded(said.body)

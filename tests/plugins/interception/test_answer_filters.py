@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from enginehouse import Interceptor
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interceptors import AnswerFilter, Event, Refuse
 from enginehouse.interfaces.interceptors import Passed
@@ -44,7 +45,7 @@ class Shouts(AnswerFilter):
 
 def filters(*each: AnswerFilter) -> tuple[AnswerFilters, EngineMemory]:
     memory = EngineMemory()
-    terms = InForce(PluginId("interceptor", "own"), 1.0, passes=False)
+    terms = InForce(Interceptor(), PluginId("interceptor", "own"), 1.0, passes=False, outer=False)
     stages = [Stage(one, terms, memory) for one in each]
     return AnswerFilters(stages, HeldAnswer(memory, "answer", 1 << 20), chat=True), memory
 
@@ -128,7 +129,7 @@ class Client(ResponseWriter):
 @pytest.mark.parametrize("leaves", [False, True])
 def test_filters_learn_once_how_an_answer_without_an_end_ended(leaves: bool) -> None:
     memory = EngineMemory()
-    terms = InForce(PluginId("interceptor", "own"), 1.0, passes=False)
+    terms = InForce(Interceptor(), PluginId("interceptor", "own"), 1.0, passes=False, outer=False)
     writer = FilteringWriter(client := Client(), memory, "/v1/chat/completions", {}, lambda: 0.0)
     writer.filter_with([Stage(shouts := Shouts(), terms, memory)])
     writer.start(200, b"content-type: text/event-stream\r\n", None)
