@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from enginehouse.config.auth import NAMESPACES, JwtSettings, KeyLimitSettings, KeySettings, LimitAmounts, moment
+from enginehouse.config.auth import (
+    NAMESPACES,
+    JwtSettings,
+    KeyLimitSettings,
+    KeySettings,
+    LimitAmounts,
+    PriceSettings,
+    moment,
+)
 from enginehouse.config.server import ServerSettings
-from enginehouse.config.usage import PriceSettings
 from enginehouse.domain.usage import AuditEntry, UsageRow
 from enginehouse.interfaces.accounting import Accounting, CountedGateway, EndedFacts, LimitLeft
 from enginehouse.interfaces.authenticators import AdmittedCaller, Caller

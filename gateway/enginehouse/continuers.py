@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enginehouse.domain.tokens import StreamTokens
-from enginehouse.interfaces.kept_streams import (
+from enginehouse.interfaces.continuers import (
     AnswerDiffers,
     ContinuationWay,
     Gathering,
@@ -13,9 +13,9 @@ from enginehouse.interfaces.kept_streams import (
     PieceMeter,
     Question,
     Rest,
+    StreamMove,
     Translator,
 )
-from enginehouse.interfaces.moving_streams import StreamMove
 from enginehouse.relay.events.added_fields import cutter
 from enginehouse.relay.events.sse import is_whole, read_events
 from enginehouse.routing.body.rewrite import replace_model

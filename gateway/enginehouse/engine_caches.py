@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enginehouse.config.kv_events import KvEventSettings
+from enginehouse.config.schema import KvEventSettings
 from enginehouse.domain.cache_events import (
     BlockHash,
     BlocksRemoved,

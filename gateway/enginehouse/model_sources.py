@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enginehouse.config.pull import PullSettings
+from enginehouse.config.schema import PullSettings
 from enginehouse.engines.pulled_models import PulledModels, PulledNote
 from enginehouse.interfaces.model_sources import PulledFile, PulledModel, PullProgress
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from enginehouse import Headers, RequestError
-from enginehouse.app.build import build_drivers, build_swapper
-from enginehouse.app.build_fleet import build_fleet
+from enginehouse.app.build import build_drivers, build_fleet, build_swapper
 from enginehouse.app.build_relay import drivers_by_backend
-from enginehouse.app.build_router import build_router, settle
+from enginehouse.app.build_router import build_router
+from enginehouse.app.plan import settle
 from enginehouse.app.plugin_instances import ConfiguredPlugins
 from enginehouse.commands import warn
 from enginehouse.config.load_config import load_config_or_embedded

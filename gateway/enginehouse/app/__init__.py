@@ -8,7 +8,6 @@
     request_path        what relays requests, in a gateway or in one of its workers, and how it is changed
     plan                a configuration as it is used, checked, with its drivers and warnings
     build               makes parts of it from the configuration
-    build_fleet         makes the fleet
     build_relay         makes the rules of the relay, and finds what keeps streams
     build_middleware    finds what stands between clients and their requests
     build_router        makes the router
@@ -25,8 +24,7 @@
 
 from __future__ import annotations
 
-from enginehouse.app.build import build_swapper
-from enginehouse.app.build_fleet import build_fleet
+from enginehouse.app.build import build_fleet, build_swapper
 from enginehouse.app.build_router import build_router
 from enginehouse.app.gateway import Gateway, rehearse_start
 

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
-from enginehouse.aio.slow_work import run_slowly
+from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.aio.write_batch import WriteBatch
 from enginehouse.api.admission import INFERENCE_PATHS, Admission, Authentication, BodyMemory
 from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.app.plugin_instances import create, create_installed, identity, prepare
 from enginehouse.config.parameters import plugin_table
 from enginehouse.config.schema import (
+    BackendModelSettings,
     BackendSettings,
+    CapabilitySettings,
     Config,
-    HostSettings,
+    ModelSettings,
     TimeoutSettings,
 )
-from enginehouse.config.shape import dotted
-from enginehouse.domain.errors import ConfigError, EnginehouseError, PullFailed
-from enginehouse.domain.foreign import describe
-from enginehouse.engines.guards import guarded_driver, guarded_launcher, unguarded
-from enginehouse.engines.host_context import HostContext, check_placement
-from enginehouse.engines.launch_line import launch_line, launch_spec
+from enginehouse.domain.capabilities import Capabilities
+from enginehouse.domain.errors import ConfigError
+from enginehouse.domain.replica import ASSUMED_LOAD_S, Health, ReplicaState, replica_name
+from enginehouse.engines.guards import guarded_driver, guarded_launcher
 from enginehouse.engines.pulled_models import PulledModels
+from enginehouse.fleet.fleet import Fleet
+from enginehouse.fleet.live_backend import BackendInfo
 from enginehouse.http.inbound import DateLine
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import Driver
@@ -35,7 +38,8 @@ from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.scheduling.guarded_swapper import GuardedSwapper
-from enginehouse.scheduling.scheduling_rules import check_preloads, host_facts, host_names, swapper_parameters
+from enginehouse.scheduling.scheduling_rules import swapper_parameters
+from enginehouse.telemetry.observers import Callbacks, Observers, notify
 
 _log = logging.getLogger(__name__)
 
@@ -109,75 +113,9 @@ def build_drivers(
     }
 
 
-def check_launch_lines(config: Config, drivers: Mapping[str, DriverSupport], registry: Registry) -> None:
-    """Make the launch line of every model, on no port. Raises ``ConfigError``, or ``PluginError`` if a driver fails."""
-    check_sources(config, registry)
-    for name, model in config.models.items():
-        if not model.launches:
-            continue
-        type = model.engine_driver
-        try:
-            launch_line(name, model, unguarded(drivers[type]).launch, port=0)
-            for host in model.hosts:
-                launcher = build_launcher(config, registry, config.host_settings(host).launcher, host)
-                check_placement(config, name, host, launcher)
-        except EnginehouseError:
-            raise
-        except (Exception, SystemExit) as error:
-            problem = f"the driver '{type}' has no launch line for models.{name}:"
-            raise registry.get("driver", type).failure(problem, error) from error
-        launch_line(name, model, drivers[type].launch, port=0)  # the guard checks the driver's answers
-
-
-async def warn_of_missing(context: HostContext) -> None:
-    """Log why engines could not be launched on this machine, with remedies: a program or a file is missing.
-
-    It may take long. The configuration must have been checked.
-    """
-    for name, model in context.config.models.items():
-        type = HostSettings().launcher
-        here = next((host for host in model.hosts if context.config.host_settings(host).launcher == type), None)
-        if not model.launches or here is None:
-            continue
-        driver = unguarded(context.drivers[model.engine_driver]).launch
-        try:
-            line = launch_line(name, model, driver, port=0)
-            if why := await context.make_launcher(type, here).why_not(line, ()):
-                remedy = f" ({driver.how_to_install})" if driver.how_to_install else ""
-                _log.warning("models.%s: %s%s", name, why, remedy)
-            if model.command or model.source:
-                continue
-            if problem := await run_slowly(driver.why_not, launch_spec(name, model, driver)):
-                _log.warning("models.%s.path: %s", name, problem)
-        except Exception as error:
-            text = "models.%s: its driver cannot tell whether the engine may start: %s"
-            _log.warning(text, name, describe(error))
-
-
-def check_sources(config: Config, registry: Registry) -> None:
-    """Raise ``ConfigError`` for a model whose ``source`` no installed plugin downloads from: no load could succeed."""
-    sources: PulledModels | None = None
-    for name, model in config.models.items():
-        if model.source:
-            sources = sources or build_sources(config, registry)
-            try:
-                sources.check(model.source)
-            except PullFailed as error:
-                key = dotted(("models", name, "source"))
-                raise ConfigError("no plugin downloads from there", key=key, remedy=error.message) from None
-
-
 def build_sources(config: Config, registry: Registry) -> PulledModels:
     """The folder of downloaded models, and the sources of more."""
     return PulledModels(config.pull, [each for _, each in create_installed(config, registry, "model_source")])
-
-
-def check_scheduling(config: Config, registry: Registry) -> None:
-    """Check schedulers' parameters and swappers' rules now, before the gateway starts."""
-    create(config, registry, "scheduler", config.scheduling.scheduler, "scheduling.scheduler")
-    for host in host_names(config):
-        facts = host_facts(config, host)
-        check_preloads(config, facts, build_swapper(config, registry, facts))
 
 
 def reached(config: Config) -> Iterator[tuple[str, str, BackendSettings]]:
@@ -209,3 +147,98 @@ def _driver_types(config: Config) -> Mapping[str, str]:
     return names | {
         model.engine_driver: f"models.{name}.driver" for name, model in config.models.items() if model.launches
     }
+
+
+def build_fleet(
+    config: Config,
+    observers: Observers | None = None,
+    clock: Callable[[], float] = SYSTEM_CLOCK.epoch,
+    drivers: Mapping[str, DriverSupport] | None = None,
+) -> Fleet:
+    """The fleet of all configured backends. Remote ones have not been probed; managed ones are stopped.
+
+    ``drivers`` say which backends load models themselves; by default, none does.
+    """
+    loaders = {type for type, driver in (drivers or {}).items() if driver.loading is not None}
+    observers = observers or Observers()
+    fleet = Fleet(
+        config.checks,
+        clock,
+        on_health=partial(_report_health, observers.callbacks("backend_health")),
+        on_hung=partial(notify, observers.callbacks("hung")),
+        on_draining=partial(notify, observers.callbacks("backend_draining")),
+        on_replicas=partial(notify, observers.callbacks("replicas_changed")),
+    )
+    fleet.defer()
+    for name, model in config.models.items():
+        if not model.launches:
+            fleet.declare(name, _capabilities(model))
+    for name, backend in config.backends.items():
+        fleet.add(_remote(name, backend, backend.driver in loaders))
+        fleet.load(name).slots = 0 if backend.driver in loaders else backend.concurrency
+    for name, model in config.models.items():
+        for managed, host in model.backends(name).items():
+            fleet.add(_managed(managed, name, model, host))
+            fleet.load(managed).slots = model.concurrency
+            fleet.set_state(replica_name(name, managed), ReplicaState.STOPPED, ASSUMED_LOAD_S)
+    fleet.publish_all()
+    return fleet
+
+
+def _report_health(callbacks: Callbacks, name: str, health: Health, why: str) -> None:
+    if health is Health.UNHEALTHY:
+        _log.warning("Backend '%s' is unhealthy: %s", name, why or "no reason was given")
+    else:
+        _log.info("Backend '%s' is %s", name, health.value)
+    notify(callbacks, name, health)
+
+
+def _remote(name: str, backend: BackendSettings, loads_models: bool) -> BackendInfo:
+    declared = backend.models
+    if isinstance(declared, list):
+        declared = {model: BackendModelSettings() for model in declared}
+    return _info(
+        name,
+        backend,
+        url=backend.url,
+        driver=backend.driver,
+        host=backend.host,
+        models=None if declared is None else {model: _capabilities(card) for model, card in declared.items()},
+        names=_names_there(name, backend, loads_models),
+        loads_models=loads_models,
+    )
+
+
+def _names_there(name: str, backend: BackendSettings, loads_models: bool) -> Mapping[str, str]:
+    cards = backend.models if isinstance(backend.models, dict) else {}
+    names = {model: card.upstream for model, card in cards.items() if card.upstream not in ("", model)}
+    if names and loads_models:
+        model, upstream = next(iter(names.items()))
+        raise ConfigError(
+            "this server loads models by its own names for them",
+            key=f"backends.{name}.models.{model}.upstream",
+            remedy=f'name the model \'{upstream}\', and put "{model}" = "{upstream}" under [routing.aliases]',
+        )
+    return names
+
+
+def _managed(name: str, model_name: str, model: ModelSettings, host: str) -> BackendInfo:
+    models = {model_name: _capabilities(model)}
+    return _info(name, model, url="", driver=model.engine_driver, host=host, models=models, health=Health.HEALTHY)
+
+
+def _info(name: str, served: BackendSettings | ModelSettings, **own: Any) -> BackendInfo:
+    """A backend, with what backends and launched models say of themselves alike."""
+    return BackendInfo(
+        name=name,
+        priority=served.priority,
+        weight=served.weight,
+        role=served.role,
+        zone=served.zone,
+        tier=served.tier,
+        **own,
+    )
+
+
+def _capabilities(card: CapabilitySettings) -> Capabilities:
+    return Capabilities(**{name: getattr(card, name) for name in Capabilities.__struct_fields__})

@@ -6,19 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-import msgspec
-
 from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
 from enginehouse.app.config_diff import differences
 from enginehouse.app.plugin_instances import create, create_installed, identity, prepare
 from enginehouse.config.parameters import plugin_table
 from enginehouse.config.routing import Aliases, ScorerSettings
-from enginehouse.config.scheduling import ReschedulingSettings
-from enginehouse.config.schema import Config, ModelSettings
-from enginehouse.config.shape import dotted
-from enginehouse.domain.errors import EnginehouseError, PluginError
+from enginehouse.config.schema import Config
+from enginehouse.domain.errors import EnginehouseError
 from enginehouse.domain.foreign import describe
-from enginehouse.domain.names import did_you_mean
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.engine_caches import EngineCaches
 from enginehouse.interfaces.extractors import Extractor
@@ -32,8 +27,6 @@ from enginehouse.routing.rules import CanaryFilter, RuleFilter, Rules, TierFilte
 from enginehouse.routing.session import SessionExtractor
 from enginehouse.routing.strategies import StrategyTable
 
-_LAUNCH_KEYS = ("options", "args", "env", "stop_command", "health_path")
-"""The keys of a model that only concern the launch of its engine."""
 _ERROR_SHARE = "error_share"
 """The filter that ``routing.error_share`` switches on."""
 _OF_THE_RELAY = frozenset(
@@ -76,7 +69,7 @@ def build_router(
     routing = config.routing
     of_rules = [rule.strategy for rule in routing.rules if rule.strategy]
     types = dict.fromkeys([routing.strategy, *routing.strategies.values(), *of_rules])
-    made = {type: _strategy(config, registry, type) for type in types}
+    made = {type: make_strategy(config, registry, type) for type in types}
     for type, each in made.items():
         prepare(registry, "strategy", type, partial(each.strategy.start, clock.now))
         if waiting is not None:
@@ -115,60 +108,7 @@ def _own_extractors(config: Config, made: Sequence[_MadeStrategy]) -> Iterator[t
         yield PluginId("extractor", "session", trusted=True), SessionExtractor(config.routing.session)
 
 
-def settle(config: Config, registry: Registry) -> tuple[Config, Sequence[str]]:
-    """The configuration as a gateway uses it, with warnings.
-
-    An unknown strategy is replaced by ``smart``, and one that fails too if ``plugins.on_error`` is ``"skip"``. Keys of
-    parts that are not built yet have no effect.
-    """
-    warnings, routing, replace = list(_without_effect(config)), config.routing, msgspec.structs.replace
-
-    def usable(key: str, type: str) -> str:
-        """``type``, or ``smart`` in its place."""
-        why_not = _why_not(config, registry, key, type) if type else ""
-        if not why_not:
-            return type
-        warnings.append(why_not)
-        return "smart"
-
-    strategy = usable("routing.strategy", routing.strategy)
-    strategies = {
-        model: usable(dotted(("routing", "strategies", model)), type) for model, type in routing.strategies.items()
-    }
-    rules = [
-        replace(rule, strategy=usable(f"routing.rules[{place}].strategy", rule.strategy))
-        for place, rule in enumerate(routing.rules)
-    ]
-    return replace(config, routing=replace(routing, strategy=strategy, strategies=strategies, rules=rules)), warnings
-
-
-def _why_not(config: Config, registry: Registry, key: str, type: str) -> str:
-    """Why ``smart`` replaces the strategy of ``type``, configured as ``key``; empty if it is used itself."""
-    known = list(registry.types("strategy"))
-    if type not in known:
-        hint = did_you_mean(type, known) or f"known: {', '.join(known)}"
-        return f"{key}: there is no strategy '{type}', so 'smart' is used ({hint})"
-    if config.plugins.on_error == "skip":
-        try:
-            _strategy(config, registry, type, key)
-        except PluginError as error:
-            return f"{key}: {error}; 'smart' is used (plugins.on_error = \"skip\")"
-    return ""
-
-
-def _without_effect(config: Config) -> Iterator[str]:
-    """Warnings of keys that are set but have no effect."""
-    if not config.rescheduling.enabled:
-        for path in differences(ReschedulingSettings(), config.rescheduling):
-            yield f"{dotted(('rescheduling', *path))} has no effect while rescheduling.enabled is false"
-    for name, model in config.models.items():
-        for key in () if model.launches else _LAUNCH_KEYS:
-            if getattr(model, key) != getattr(ModelSettings(), key):
-                reason = "without driver, path and command, no engine is launched"
-                yield f"{dotted(('models', name, key))} has no effect: {reason}"
-
-
-def _strategy(config: Config, registry: Registry, type: str, key: str = "routing.strategy") -> _MadeStrategy:
+def make_strategy(config: Config, registry: Registry, type: str, key: str = "routing.strategy") -> _MadeStrategy:
     """A strategy of ``type``, configured as ``key``. Raises ``ConfigError`` or ``PluginError``."""
     routing = config.routing
     scorers = routing.scorers

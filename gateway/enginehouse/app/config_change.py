@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 
-from enginehouse.app.build import build_launcher, build_swapper, check_scheduling
+from enginehouse.app.build import build_launcher, build_swapper
 from enginehouse.app.callers import check_callers
 from enginehouse.app.config_diff import diff_configs
-from enginehouse.app.plan import make_plan
+from enginehouse.app.plan import check_scheduling, make_plan
 from enginehouse.app.plugin_instances import create, create_installed, identity
 from enginehouse.app.request_path import PathChange, RequestPath
 from enginehouse.app.services.service_access import GatewayParts

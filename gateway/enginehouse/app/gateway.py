@@ -22,12 +22,11 @@ from enginehouse.api.metrics import (
     worker_metrics,
 )
 from enginehouse.api.pages.health import HealthPages
-from enginehouse.app.build import check_scheduling, warn_of_missing
 from enginehouse.app.callers import SharedAccounts
 from enginehouse.app.config_change import CurrentConfig, build_host_context, probe_backend
 from enginehouse.app.exports import warn_of_variable
 from enginehouse.app.pages import Pages
-from enginehouse.app.plan import make_plan
+from enginehouse.app.plan import check_scheduling, make_plan, warn_of_missing
 from enginehouse.app.reload import ConfigSource, Reloader
 from enginehouse.app.request_path import RequestPath
 from enginehouse.app.sampling import EverySecond

@@ -6,17 +6,33 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from enginehouse.app.build import build_drivers, check_launch_lines
-from enginehouse.app.build_router import settle
-from enginehouse.app.plugin_instances import check_parameters
-from enginehouse.config.schema import Config
+import msgspec
+
+from enginehouse.aio.slow_work import run_slowly
+from enginehouse.app.build import build_drivers, build_launcher, build_sources, build_swapper
+from enginehouse.app.build_router import make_strategy
+from enginehouse.app.config_diff import differences
+from enginehouse.app.plugin_instances import check_parameters, create
+from enginehouse.config.scheduling import ReschedulingSettings
+from enginehouse.config.schema import Config, HostSettings, ModelSettings
+from enginehouse.config.shape import dotted
+from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError, PullFailed
+from enginehouse.domain.foreign import describe
+from enginehouse.domain.names import did_you_mean
 from enginehouse.domain.replica import Role
+from enginehouse.engines.guards import unguarded
+from enginehouse.engines.host_context import HostContext, check_placement
+from enginehouse.engines.launch_line import launch_line, launch_spec
+from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.strategies import Strategy
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.upstream.outside import Outside
+from enginehouse.scheduling.scheduling_rules import check_preloads, host_facts, host_names
 
 _log = logging.getLogger(__name__)
+_LAUNCH_KEYS = ("options", "args", "env", "stop_command", "health_path")
+"""The keys of a model that only concern the launch of its engine."""
 _OTHER = {Role.PREFILL: Role.DECODE, Role.DECODE: Role.PREFILL}
 
 
@@ -37,10 +53,129 @@ def make_plan(config: Config, registry: Registry, outside: Outside, before: Mapp
     check_parameters(config, registry)
     settled, warnings = settle(config, registry)
     drivers = build_drivers(settled, registry, before, outside)
-    check_launch_lines(settled, drivers, registry)
+    _check_launch_lines(settled, drivers, registry)
     for warning in _of_roles(settled, drivers, registry):
         _log.warning("%s", warning)
     return GatewayPlan(settled, drivers, warnings)
+
+
+def settle(config: Config, registry: Registry) -> tuple[Config, Sequence[str]]:
+    """The configuration as a gateway uses it, with warnings.
+
+    An unknown strategy is replaced by ``smart``, and one that fails too if ``plugins.on_error`` is ``"skip"``. Keys of
+    parts that are not built yet have no effect.
+    """
+    warnings, routing, replace = list(_without_effect(config)), config.routing, msgspec.structs.replace
+
+    def usable(key: str, type: str) -> str:
+        """``type``, or ``smart`` in its place."""
+        why_not = _why_not(config, registry, key, type) if type else ""
+        if not why_not:
+            return type
+        warnings.append(why_not)
+        return "smart"
+
+    strategy = usable("routing.strategy", routing.strategy)
+    strategies = {
+        model: usable(dotted(("routing", "strategies", model)), type) for model, type in routing.strategies.items()
+    }
+    rules = [
+        replace(rule, strategy=usable(f"routing.rules[{place}].strategy", rule.strategy))
+        for place, rule in enumerate(routing.rules)
+    ]
+    return replace(config, routing=replace(routing, strategy=strategy, strategies=strategies, rules=rules)), warnings
+
+
+def _why_not(config: Config, registry: Registry, key: str, type: str) -> str:
+    """Why ``smart`` replaces the strategy of ``type``, configured as ``key``; empty if it is used itself."""
+    known = list(registry.types("strategy"))
+    if type not in known:
+        hint = did_you_mean(type, known) or f"known: {', '.join(known)}"
+        return f"{key}: there is no strategy '{type}', so 'smart' is used ({hint})"
+    if config.plugins.on_error == "skip":
+        try:
+            make_strategy(config, registry, type, key)
+        except PluginError as error:
+            return f"{key}: {error}; 'smart' is used (plugins.on_error = \"skip\")"
+    return ""
+
+
+def _without_effect(config: Config) -> Iterator[str]:
+    """Warnings of keys that are set but have no effect."""
+    if not config.rescheduling.enabled:
+        for path in differences(ReschedulingSettings(), config.rescheduling):
+            yield f"{dotted(('rescheduling', *path))} has no effect while rescheduling.enabled is false"
+    for name, model in config.models.items():
+        for key in () if model.launches else _LAUNCH_KEYS:
+            if getattr(model, key) != getattr(ModelSettings(), key):
+                reason = "without driver, path and command, no engine is launched"
+                yield f"{dotted(('models', name, key))} has no effect: {reason}"
+
+
+def check_scheduling(config: Config, registry: Registry) -> None:
+    """Check schedulers' parameters and swappers' rules now, before the gateway starts."""
+    create(config, registry, "scheduler", config.scheduling.scheduler, "scheduling.scheduler")
+    for host in host_names(config):
+        facts = host_facts(config, host)
+        check_preloads(config, facts, build_swapper(config, registry, facts))
+
+
+def _check_launch_lines(config: Config, drivers: Mapping[str, DriverSupport], registry: Registry) -> None:
+    """Make the launch line of every model, on no port. Raises ``ConfigError``, or ``PluginError`` if a driver fails."""
+    _check_sources(config, registry)
+    for name, model in config.models.items():
+        if not model.launches:
+            continue
+        type = model.engine_driver
+        try:
+            launch_line(name, model, unguarded(drivers[type]).launch, port=0)
+            for host in model.hosts:
+                launcher = build_launcher(config, registry, config.host_settings(host).launcher, host)
+                check_placement(config, name, host, launcher)
+        except EnginehouseError:
+            raise
+        except (Exception, SystemExit) as error:
+            problem = f"the driver '{type}' has no launch line for models.{name}:"
+            raise registry.get("driver", type).failure(problem, error) from error
+        launch_line(name, model, drivers[type].launch, port=0)  # the guard checks the driver's answers
+
+
+async def warn_of_missing(context: HostContext) -> None:
+    """Log why engines could not be launched on this machine, with remedies: a program or a file is missing.
+
+    It may take long. The configuration must have been checked.
+    """
+    for name, model in context.config.models.items():
+        type = HostSettings().launcher
+        here = next((host for host in model.hosts if context.config.host_settings(host).launcher == type), None)
+        if not model.launches or here is None:
+            continue
+        driver = unguarded(context.drivers[model.engine_driver]).launch
+        try:
+            line = launch_line(name, model, driver, port=0)
+            if why := await context.make_launcher(type, here).why_not(line, ()):
+                remedy = f" ({driver.how_to_install})" if driver.how_to_install else ""
+                _log.warning("models.%s: %s%s", name, why, remedy)
+            if model.command or model.source:
+                continue
+            if problem := await run_slowly(driver.why_not, launch_spec(name, model, driver)):
+                _log.warning("models.%s.path: %s", name, problem)
+        except Exception as error:
+            text = "models.%s: its driver cannot tell whether the engine may start: %s"
+            _log.warning(text, name, describe(error))
+
+
+def _check_sources(config: Config, registry: Registry) -> None:
+    """Raise ``ConfigError`` for a model whose ``source`` no installed plugin downloads from: no load could succeed."""
+    sources: PulledModels | None = None
+    for name, model in config.models.items():
+        if model.source:
+            sources = sources or build_sources(config, registry)
+            try:
+                sources.check(model.source)
+            except PullFailed as error:
+                key = dotted(("models", name, "source"))
+                raise ConfigError("no plugin downloads from there", key=key, remedy=error.message) from None
 
 
 def _of_roles(config: Config, drivers: Mapping[str, DriverSupport], registry: Registry) -> Iterator[str]:

@@ -14,9 +14,9 @@ import msgspec
 
 from enginehouse.aio.slow_work import run_slowly
 from enginehouse.aio.tasks import BackgroundTasks
-from enginehouse.app.build import warn_of_missing
 from enginehouse.app.config_change import CurrentConfig
 from enginehouse.app.config_diff import ConfigDiff
+from enginehouse.app.plan import warn_of_missing
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.domain.errors import ConfigError, EnginehouseError, ShuttingDown
 from enginehouse.domain.usage import AuditEntry

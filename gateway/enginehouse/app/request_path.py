@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from enginehouse.api.cross_origin import CrossOriginProtection
-from enginehouse.app.build import build_admission, renew_upstreams, time_limits
-from enginehouse.app.build_fleet import build_fleet
+from enginehouse.app.build import build_admission, build_fleet, renew_upstreams, time_limits
 from enginehouse.app.build_middleware import find_middleware, use_middleware
 from enginehouse.app.build_relay import check_continuation, configure_relay, find_continuer
 from enginehouse.app.build_router import build_router, needs_new_router

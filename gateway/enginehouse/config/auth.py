@@ -1,4 +1,4 @@
-"""``[auth]``: the keys of clients, their limits, and tokens of an identity provider."""
+"""Who may use the gateway, what they have used, and what it costs: [auth], [usage] and [prices]."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from enginehouse.config.section import Count, Duration, SecretText, Section, abo
 NAMESPACES = ("key/", "jwt/", "address/")
 """The beginnings of names that the gateway gives to callers, so no key may have such a name."""
 Budget = Annotated[float, Meta(ge=0)]
+Price = Annotated[float, Meta(ge=0)]
 
 
 class LimitAmounts(Section, frozen=True):
@@ -109,3 +110,33 @@ def moment(text: str) -> float:
     """The seconds since the epoch of a date or time in ISO 8601, in UTC by default. Raises ``ValueError``."""
     at = datetime.fromisoformat(text.replace("Z", "+00:00"))
     return (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).timestamp()
+
+
+class UsageSettings(Section, frozen=True):
+    """Where the gateway keeps what callers have used, and what operators have done."""
+
+    store: Annotated[str, about("`sqlite`, `none` or a plugin's; by default `sqlite` if keys are set, else `none`")] = (
+        ""
+    )
+    ask_streams: Annotated[
+        bool,
+        about(
+            "ask engines for the usage of streams whose clients do not (`stream_options`); the clients do not see it"
+        ),
+    ] = True
+    keep: Annotated[Duration, about("age at which it is dropped; 0 for never")] = 400 * 86400
+
+
+class PriceSettings(Section, frozen=True):
+    """The price of a million tokens of a model, in any currency."""
+
+    input: Annotated[Price, about("of prompts")] = 0.0
+    cached: Annotated[
+        Price | None, about("of the part of prompts that was in an engine's cache; by default as `input`")
+    ] = None
+    output: Annotated[Price, about("of answers")] = 0.0
+
+    def cost(self, tokens_in: float, tokens_cached: float, tokens_out: float) -> float:
+        """The price of so many tokens; ``tokens_cached`` are some of ``tokens_in``."""
+        cached = self.input if self.cached is None else self.cached
+        return ((tokens_in - tokens_cached) * self.input + tokens_cached * cached + tokens_out * self.output) / 1e6

@@ -1,15 +1,17 @@
-"""The configuration as ``msgspec`` structs, one for each table of the file. Unknown keys are errors."""
+"""The configuration as msgspec structs, one for each table of the file. Unknown keys are errors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import platformdirs
 from msgspec import field
+from msgspec.structs import replace
 
-from enginehouse.config.auth import AuthSettings
+from enginehouse.config.auth import AuthSettings, PriceSettings, UsageSettings
 from enginehouse.config.auth import KeySettings as KeySettings
-from enginehouse.config.kv_events import KvEventSettings
 from enginehouse.config.model_settings import BodyFilterSettings as BodyFilterSettings
 from enginehouse.config.model_settings import CapabilitySettings as CapabilitySettings
 from enginehouse.config.model_settings import (
@@ -24,7 +26,6 @@ from enginehouse.config.model_settings import (
 from enginehouse.config.model_settings import ModelSettings as ModelSettings
 from enginehouse.config.model_settings import ReplicaRange as ReplicaRange
 from enginehouse.config.model_settings import SizedRange as SizedRange
-from enginehouse.config.pull import PullSettings
 from enginehouse.config.routing import RoutingSettings
 from enginehouse.config.scheduling import ReschedulingSettings, SchedulingSettings
 from enginehouse.config.section import ByteSize, Count, Period, SecretText, Section, about
@@ -33,8 +34,44 @@ from enginehouse.config.server import ServerSettings as ServerSettings
 from enginehouse.config.server import StreamSettings as StreamSettings
 from enginehouse.config.server import TimeoutSettings as TimeoutSettings
 from enginehouse.config.telemetry import TelemetrySettings
-from enginehouse.config.usage import PriceSettings, UsageSettings
 from enginehouse.domain.replica import Role
+
+
+class KvEventSettings(Section, frozen=True):
+    """The ZeroMQ sockets of an engine's events, as vLLM's and SGLang's `--kv-events-config` names them."""
+
+    endpoint: Annotated[str, about("where it publishes them, such as `tcp://10.0.0.5:5557`", min_length=1)]
+    replay: Annotated[str, about("where it sends lost events again, its `replay_endpoint`")] = ""
+    topic: Annotated[str, about("their topic")] = ""
+    ranks: Annotated[
+        int, about("its data-parallel ranks; each publishes at a TCP port of its own, one after the other", ge=1)
+    ] = 1
+
+    def of_rank(self, rank: int) -> KvEventSettings:
+        """The sockets of one rank, as vLLM and SGLang number them."""
+        return replace(self, endpoint=_moved(self.endpoint, rank), replay=_moved(self.replay, rank), ranks=1)
+
+
+def _moved(endpoint: str, by: int) -> str:
+    address, _, port = endpoint.rpartition(":")
+    return f"{address}:{int(port) + by}" if by and endpoint else endpoint
+
+
+class PullSettings(Section, frozen=True):
+    """Downloads of models: `enginehouse pull` and `models.*.source`."""
+
+    hub: Annotated[
+        str, about("address of the Hugging Face hub or a mirror; by default `$HF_ENDPOINT`, else the hub")
+    ] = ""
+    registry: Annotated[str, about("address of Ollama's registry or a mirror")] = "https://registry.ollama.ai"
+    folder: Annotated[str, about("folder of the models; by default `enginehouse/models` in the user's data folder")] = (
+        ""
+    )
+
+    @property
+    def models_folder(self) -> Path:
+        """The folder of the models."""
+        return Path(self.folder).expanduser() if self.folder else platformdirs.user_data_path("enginehouse") / "models"
 
 
 class HostSettings(Section, frozen=True):

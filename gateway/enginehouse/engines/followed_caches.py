@@ -12,8 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from enginehouse.aio.tasks import BackgroundTasks
-from enginehouse.config.kv_events import KvEventSettings
-from enginehouse.config.schema import Config
+from enginehouse.config.schema import Config, KvEventSettings
 from enginehouse.domain.cache_events import CacheEvent, PromptTokens
 from enginehouse.domain.errors import ConfigError, EnginehouseError
 from enginehouse.domain.plugin_id import PluginId

@@ -13,8 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from enginehouse.config.parameters import decode_parameters
-from enginehouse.config.pull import PullSettings
-from enginehouse.config.schema import Config, ModelSettings
+from enginehouse.config.schema import Config, ModelSettings, PullSettings
 from enginehouse.config.secret_variables import secret_variables, withheld_from
 from enginehouse.domain.errors import ConfigError
 from enginehouse.domain.replica import Role

@@ -12,7 +12,7 @@ from threading import Event
 import msgspec
 
 from enginehouse.aio.slow_work import run_slowly
-from enginehouse.config.pull import PullSettings
+from enginehouse.config.schema import PullSettings
 from enginehouse.domain.errors import LoadCancelled, PullFailed
 from enginehouse.domain.names import did_you_mean
 from enginehouse.interfaces.model_sources import ModelSource, PulledFile, PullProgress

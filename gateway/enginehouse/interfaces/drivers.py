@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from enginehouse.config.kv_events import KvEventSettings
+from enginehouse.config.schema import KvEventSettings
 from enginehouse.domain.cache_events import CacheEvent, PromptTokens
 from enginehouse.domain.capabilities import UNKNOWN, Capabilities
 from enginehouse.domain.continuation import Continuation, PartialAnswer, StreamTraits

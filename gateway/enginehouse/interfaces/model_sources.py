@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from enginehouse.config.pull import PullSettings
+from enginehouse.config.schema import PullSettings
 
 PullProgress = Callable[[int, int | None], None]
 """Takes the bytes that are there and those of the whole model, ``None`` if unknown. May raise, to end the download."""

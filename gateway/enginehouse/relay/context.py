@@ -12,9 +12,8 @@ from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.accounting import ClientAddresses, RequestMeter
-from enginehouse.interfaces.continuers import Continuer
+from enginehouse.interfaces.continuers import Continuer, NewShare
 from enginehouse.interfaces.driver_support import DriverSupport
-from enginehouse.interfaces.kept_streams import NewShare
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.relay.answers.engine_error import retry_after
 from enginehouse.relay.continuation_rules import ContinuationRules

@@ -7,11 +7,9 @@ from typing import Any
 
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.tokens import StreamTokens
-from enginehouse.interfaces.continuers import Continuer
+from enginehouse.interfaces.continuers import Continuer, Gathering, KeptStream, NewShare, Question, Rest, StreamMove
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import SupportsContinuation
-from enginehouse.interfaces.kept_streams import Gathering, KeptStream, NewShare, Question, Rest
-from enginehouse.interfaces.moving_streams import StreamMove
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.telemetry.plugin_failures import await_plugin, log_plugin_failure, plugin_errors, wrong_result
 

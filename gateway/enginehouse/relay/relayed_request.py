@@ -9,8 +9,7 @@ from enginehouse.domain.ticket import Phase
 from enginehouse.domain.tokens import StreamTokens, Tokens
 from enginehouse.fleet.health import REFUSALS
 from enginehouse.interfaces.authenticators import AdmittedCaller
-from enginehouse.interfaces.continuers import Continuer
-from enginehouse.interfaces.kept_streams import KeptStream
+from enginehouse.interfaces.continuers import Continuer, KeptStream
 from enginehouse.relay.answers.engine_error import context_error, readable_error
 from enginehouse.relay.answers.joined_reply import JoinedReply
 from enginehouse.relay.answers.reply import Reply

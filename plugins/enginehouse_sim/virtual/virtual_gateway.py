@@ -16,9 +16,9 @@ import msgspec
 
 from enginehouse import ConfigError, InferenceRequest, Migrator
 from enginehouse.app.gateway import Gateway
+from enginehouse.config.auth import UsageSettings
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
-from enginehouse.config.usage import UsageSettings
 from enginehouse.drivers import DriverSupport, support_of
 from enginehouse.engines.launch_line import launch_spec
 from enginehouse.engines.managed_engines import hosts_of

@@ -10,9 +10,9 @@ import pytest
 
 from enginehouse import Candidate, ConfigError, Requirements, Scorer
 from enginehouse.app import build_router
-from enginehouse.app.build_fleet import build_fleet
-from enginehouse.app.build_router import settle
+from enginehouse.app.build import build_fleet
 from enginehouse.app.gateway import rehearse_start
+from enginehouse.app.plan import settle
 from enginehouse.backends import ModelSettings
 from enginehouse.config.routing import RoutingSettings, ScorerSettings
 from enginehouse.config.schema import BackendModelSettings, BackendSettings, Config, PluginSettings

@@ -10,8 +10,8 @@ from functools import partial
 
 import pytest
 
-from enginehouse.cli import fair_listener
-from enginehouse.cli.fair_listener import FairListener
+from enginehouse.cli import worker_server
+from enginehouse.cli.worker_server import FairListener
 from tests.support.waiting import until
 
 
@@ -50,7 +50,7 @@ async def connect(server: socket.socket) -> None:
 
 
 async def test_a_worker_with_many_connections_leaves_new_ones_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fair_listener, "_PAUSE_S", 60)  # else it takes what comes while a pause ends
+    monkeypatch.setattr(worker_server, "_PAUSE_S", 60)  # else it takes what comes while a pause ends
     with listening([40, 0], 0, 1) as (server, made):
         for _ in range(5):
             await connect(server)

@@ -23,7 +23,6 @@ from msgspec.inspect import (
 )
 
 from enginehouse.config.auth import AuthSettings, JwtSettings, KeyLimitSettings
-from enginehouse.config.kv_events import KvEventSettings
 from enginehouse.config.load_config import load_config
 from enginehouse.config.routing import MirrorSettings, RoutingSettings, RuleSettings, WeightSettings
 from enginehouse.config.scheduling import SchedulingSettings
@@ -35,6 +34,7 @@ from enginehouse.config.schema import (
     HostSettings,
     InterceptorSettings,
     KeySettings,
+    KvEventSettings,
     LimitSettings,
     ModelSettings,
     ReplicaRange,

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from enginehouse.app import build_fleet, build_router
-from enginehouse.app.build_router import settle
+from enginehouse.app.plan import settle
 from enginehouse.config.rules import problems, warnings
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.domain.errors import RequestError

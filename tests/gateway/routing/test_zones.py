@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from enginehouse.app import build_fleet, build_router
-from enginehouse.app.build_router import settle
+from enginehouse.app.plan import settle
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.domain.errors import FallbackExhausted, ModelNotFound, NoHealthyBackend, RequestError, ZoneUnavailable
 from enginehouse.domain.replica import Health

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse.app.build import check_scheduling
+from enginehouse.app.plan import check_scheduling
 from enginehouse.config.load_config import load_config
 from enginehouse.config.schema import PluginSettings
 from enginehouse.domain.errors import ConfigError

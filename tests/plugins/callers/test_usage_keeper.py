@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import pytest
 
 from enginehouse.callers import AuditEntry, UsageRow
-from enginehouse.config.usage import PriceSettings
+from enginehouse.config.auth import PriceSettings
 from enginehouse.telemetry.request_facts import RequestFacts
 from enginehouse_callers import SqliteUsage
 from enginehouse_callers.prices import Prices

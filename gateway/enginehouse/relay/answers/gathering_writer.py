@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from enginehouse.domain.errors import RequestError, UpstreamError, status_of
-from enginehouse.interfaces.kept_streams import Gathering
+from enginehouse.interfaces.continuers import Gathering
 from enginehouse.relay.heads.headers import lines_without
 from enginehouse.relay.response_writer import PassingWriter, ResponseWriter
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from enginehouse.interfaces.kept_streams import AnswerDiffers, Translator
+from enginehouse.interfaces.continuers import AnswerDiffers, Translator
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.events.sse import is_whole, whole_events
 from enginehouse.relay.events.stream_check import BrokenStream, StreamCheck

@@ -9,7 +9,7 @@ import msgspec
 
 from enginehouse.aio.write_batch import BatchedTransport
 from enginehouse.domain.errors import RequestError, UpstreamError
-from enginehouse.interfaces.kept_streams import KeptStream
+from enginehouse.interfaces.continuers import KeptStream
 from enginehouse.relay.answers.json_in_pieces import JsonInPieces
 from enginehouse.relay.answers.renaming import RenamedPieces, renaming
 from enginehouse.relay.events.added_fields import Cut, cutter, joined_cuts

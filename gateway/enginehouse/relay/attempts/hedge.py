@@ -8,7 +8,7 @@ from typing import Final
 
 from enginehouse.domain.errors import RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.domain.replica import Reason, ReplicaState, Route
-from enginehouse.interfaces.kept_streams import KeptStream
+from enginehouse.interfaces.continuers import KeptStream
 from enginehouse.relay.answers.engine_error import SAID_WITH
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch

@@ -12,7 +12,7 @@ from enginehouse.domain.request_record import StreamGap
 from enginehouse.domain.requirements import Requirements
 from enginehouse.fleet.health import EngineVerdict, verdict
 from enginehouse.interfaces.authenticators import AdmittedCaller
-from enginehouse.interfaces.kept_streams import ContinuationWay, KeptStream, Rest, Translator
+from enginehouse.interfaces.continuers import ContinuationWay, KeptStream, Rest, Translator
 from enginehouse.relay.answers.joined_reply import JoinedReply
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.heads.headers import AnswerHead

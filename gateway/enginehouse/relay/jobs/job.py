@@ -18,8 +18,8 @@ from enginehouse.domain.tokens import Tokens
 from enginehouse.fleet.health import REFUSALS, EngineVerdict, verdict
 from enginehouse.interfaces.accounting import ClientAddresses
 from enginehouse.interfaces.authenticators import AdmittedCaller, Reserved
+from enginehouse.interfaces.continuers import KeptStream
 from enginehouse.interfaces.hand_over import add_field
-from enginehouse.interfaces.kept_streams import KeptStream
 from enginehouse.interfaces.protocols import Translation
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.engine_facts import PATHS, with_priority

@@ -11,8 +11,7 @@ from enginehouse.aio.timeouts import run_unless
 from enginehouse.domain.errors import CannotContinue, NotFound
 from enginehouse.domain.replica import Candidate, Health, ReplicaState
 from enginehouse.domain.request_record import StreamGap
-from enginehouse.interfaces.continuers import Continuer
-from enginehouse.interfaces.kept_streams import KeptStream, Question
+from enginehouse.interfaces.continuers import Continuer, KeptStream, Question
 from enginehouse.relay.answers.joined_reply import JoinedReply
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import NEVER, Attempt

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from enginehouse.config.kv_events import KvEventSettings
+from enginehouse.config.schema import KvEventSettings
 from enginehouse.domain.cache_events import (
     BlocksRemoved,
     BlocksStored,

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse.config.kv_events import KvEventSettings
+from enginehouse.config.schema import KvEventSettings
 from enginehouse.domain.cache_events import CacheEvent
 from enginehouse.drivers import EngineClient
 from enginehouse.engine_caches import BlocksStored, EventsComplete

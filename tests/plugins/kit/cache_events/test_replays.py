@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse.config.kv_events import KvEventSettings
+from enginehouse.config.schema import KvEventSettings
 from enginehouse.domain.cache_events import BlocksStored, CacheEvent, EventsLost
 from enginehouse_kit.cache_events import follower
 from enginehouse_kit.cache_events.follower import RankFollower
