@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx
 import msgspec
@@ -144,10 +145,11 @@ async def test_one_that_raises_lets_nobody_in(error: BaseException, monkeypatch:
 
 
 async def test_one_that_closes_and_says_so_lets_nobody_in_without_a_credential(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Opens, "asked", 0)
     house = gateway(Opens)
+    house.callers.open(tmp_path)  # from then on, its authenticators are heard
+    monkeypatch.setattr(Opens, "asked", 0)
     assert [await status(house) for _ in range(3)] == [200, 200, 200]
     assert Opens.asked == 1, "it is asked again only when something may have changed"
     opens = next(each.authenticator for each in house.callers._made if isinstance(each.authenticator, Opens))
