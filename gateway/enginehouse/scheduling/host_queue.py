@@ -355,8 +355,7 @@ class HostQueue(RequestQueue):
         for ticket in [ticket for ticket in self._tickets() if ticket.arrived < before]:
             text = f"'{ticket.replica}' was not available within scheduling.queue_timeout ({self._queue_timeout:g} s)"
             log_plugin_failure(self._plugin, f"kept a request past scheduling.queue_timeout on host '{self.name}'")
-            self.refuse(ticket, QueueTimeout(text))
-            self._handle(self._scheduler.on_cancel, ticket)
+            self._withdraw(ticket, QueueTimeout(text))
 
     async def _settle(self, replica: str, generation: int) -> None:
         await self.has_exited(replica, generation)

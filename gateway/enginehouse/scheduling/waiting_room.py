@@ -13,7 +13,7 @@ from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.schedulers import SchedulingLimits, Waiting
 from enginehouse.scheduling.flow_control import Backlog, missed, unfit
-from enginehouse.scheduling.ticket_queue import TicketQueue, WaitingTicket
+from enginehouse.scheduling.ticket_queue import ReplicaLine, TicketQueue, WaitingTicket
 
 _MOST_PLANNED: Final = 64
 """The most requests of one model that are planned together, and the fewest if it has many candidates."""
@@ -217,8 +217,9 @@ class WaitingRoom(Observer):
         overdue = self._overdue()
         decisions: list[tuple[Ticket, Route | RequestError | None]] = []
         planned: list[Route] = []
+        lines = [line for line in self._queue.lines() if thoroughly or self._has_free_slot(line.replica)]
         try:
-            for waiting in self._in_turn(overdue):
+            for waiting in self._in_turn(lines, overdue):
                 ticket = waiting.ticket
                 if not thoroughly and not self._has_free_slot(ticket.replica):
                     continue
@@ -234,9 +235,8 @@ class WaitingRoom(Observer):
                 route.chosen.load.end()
         return decisions
 
-    def _in_turn(self, overdue: float) -> Iterator[WaitingTicket]:
-        """The first requests of every model, in their order."""
-        lines = self._queue.lines()
+    def _in_turn(self, lines: Sequence[ReplicaLine], overdue: float) -> Iterator[WaitingTicket]:
+        """The first requests of each of the lines, in their order."""
         if len(lines) == 1:
             return islice(lines[0].in_turn(overdue), self._most_planned(lines[0].replica))
         first = [each for line in lines for each in islice(line.in_turn(overdue), self._most_planned(line.replica))]

@@ -330,3 +330,20 @@ class AnyOrder(RuleBasedStateMachine):
 
 TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(always_alike(100), stateful_step_count=40)
+
+
+def test_an_event_without_a_free_slot_looks_once_at_each_model() -> None:
+    looks: list[str] = []
+
+    class Watched(Engines):
+        def candidates(self, model: str) -> list[Candidate]:
+            looks.append(model)
+            return super().candidates(model)
+
+    hall = Hall(Watched(models=("m", "n")))
+    for _ in range(20):
+        hall.send(model="m")
+        hall.send(model="n")
+    looks.clear()
+    hall.room.queue_changed()
+    assert looks == ["m", "n"]
