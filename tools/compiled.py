@@ -77,7 +77,6 @@ MODULES = {
     "gateway/enginehouse/telemetry": (
         "access_line",
         "access_log",
-        "recent",
         "answer_meter",
         "counters",
         "log_context",

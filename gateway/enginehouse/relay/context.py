@@ -30,7 +30,7 @@ from enginehouse.scheduling.request_queue import RequestQueue
 from enginehouse.scheduling.waiting_room import WaitingRoom
 from enginehouse.telemetry.counters import Counters
 from enginehouse.telemetry.observers import Observers, notify
-from enginehouse.telemetry.recent import Activity, Decisions
+from enginehouse.telemetry.request_facts import Activity, Decisions
 from enginehouse.telemetry.tracer import Tracer
 
 
@@ -109,7 +109,8 @@ class RelayContext:
         self.hedging = None
         self.budget = RetryBudget(0.0)
         self.counters = Counters(max_series)
-        self.decisions = Decisions(clock.epoch, observers)
+        told = observers.callbacks("routed")
+        self.decisions = Decisions(clock.epoch, partial(notify, told) if told else None)
         self.activity = Activity()
         self.usage: RequestMeter | None = None
         self.asks_usage = False

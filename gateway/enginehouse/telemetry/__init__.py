@@ -2,7 +2,7 @@
 
 ::
 
-    request_facts       what is known of a request that has ended
+    request_facts       what is known of requests that have ended, and the last routes
     counted_answers     reads the tokens that engines say they counted
     answer_meter        counts an answer while it passes
     tracer              decides which requests are traced
@@ -12,7 +12,6 @@
     counters            counters and histograms of finished requests
     counter_transfer    moves what a worker has counted to the owner
     model_totals        what plugins that keep figures read
-    recent              the last requests that have ended, and the last routes
     swap_reports        counts and logs swaps
     observers           notifies observers of events
     record_delivery     brings the records of ended requests to observers
