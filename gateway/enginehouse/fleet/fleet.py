@@ -244,7 +244,7 @@ class Fleet:
         """Report that the backend did not refuse ``model``: it is not suspect any more."""
         live = self._told("served", name, model)
         if live is not None and live.pauses.clear(model):
-            self._publish(live)
+            self._publish(live, model)
 
     def refused(self, name: str, model: str, status: int) -> None:
         """Report that the backend refused ``model`` with ``status`` though another backend serves it."""
@@ -254,7 +254,7 @@ class Fleet:
             live.health.note(f"answered {status} to a request for '{model}' that another backend could serve", now)
             live.pauses.suspect(model, status, now)
             live.load.error_share = live.errors.failed(now)
-            self._publish(live)
+            self._publish(live, model)
 
     def leave_alone(self, name: str, seconds: float) -> None:
         """Send requests to other backends for so long: the engine asked for that."""
@@ -310,7 +310,7 @@ class Fleet:
             live.state_since[model] = self._clock()
         if state is not ReplicaState.READY:
             live.pauses.clear(model)
-        self._publish(live)
+        self._publish(live, "" if forgiven else model)
         if forgiven:
             self._on_health(live.info.name, live.health.health, "")
 
@@ -348,9 +348,13 @@ class Fleet:
             follow(live, view)
             self._publish(live)
 
-    def _publish(self, live: LiveBackend) -> None:
-        now = self._clock()
-        self._offer(live, live.candidates(self._declared, now))
+    def _publish(self, live: LiveBackend, model: str = "") -> None:
+        """Publish the facts of a backend, or only those of its ``model``: a server may have thousands."""
+        now, known = self._clock(), live.offers.get(model)
+        if known is None:
+            self._offer(live, live.candidates(self._declared, now))
+        else:
+            self._offer(live, {**live.offers, model: live.candidate(model, known.capabilities, now)})
         if self.on_facts is not None:
             self.on_facts(live.info.name)
         if live.pauses.any or self.has_suspects or self._pause_ends < NEVER:

@@ -221,9 +221,7 @@ class LiveBackend:
         own = self.info.models
         served = self.discovered if own is None else own
         return {
-            model: self._candidate(
-                model, self._capabilities(model, card if own is not None else UNKNOWN, declared), now
-            )
+            model: self.candidate(model, self._capabilities(model, card if own is not None else UNKNOWN, declared), now)
             for model, card in served.items()
         }
 
@@ -240,7 +238,8 @@ class LiveBackend:
             return next(iter(self.discovered.values()))
         return self.discovered.get(self.info.names.get(model, model))
 
-    def _candidate(self, model: str, capabilities: Capabilities, now: float) -> Candidate:
+    def candidate(self, model: str, capabilities: Capabilities, now: float) -> Candidate:
+        """The candidate of one model, which has these ``capabilities``, at ``now``."""
         backend, offered = self.info, self.offers.get(model)
         proxied = model in self.proxied
         unknown = _STOPPED if backend.loads_models else _READY
