@@ -165,17 +165,11 @@ def signal_group(group: int, number: signal.Signals) -> None:
         os.killpg(group, number)
 
 
-def takes_connections(host: str, port: int) -> bool:
-    """Whether a process of this machine listens on ``port``. One with a full queue does, although it takes no more."""
-    with socket.socket() as connection:
-        connection.settimeout(_CONNECT_S)
-        return connection.connect_ex((host, port)) != errno.ECONNREFUSED
-
-
 class PortWatch:
     """Waits until a process of this machine listens on a port: looks at growing intervals, and whenever it is told to.
 
-    Between two looks nothing runs, and a look costs far less than a request that is refused.
+    One with a full queue listens too, although it takes no more connections. Between two looks nothing runs, and a look
+    costs far less than a request that is refused.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -202,7 +196,9 @@ class PortWatch:
         if self._found.done():
             return
         try:
-            listens = takes_connections(*self._address)
+            with socket.socket() as connection:
+                connection.settimeout(_CONNECT_S)
+                listens = connection.connect_ex(self._address) != errno.ECONNREFUSED
         except OSError:  # the gateway has no socket left, as the engine's health check will say
             listens = True
         if listens:

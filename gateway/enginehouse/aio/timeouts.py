@@ -15,26 +15,24 @@ async def run_within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
     ``asyncio.wait_for`` waits for work that resists its cancellation; this function does not.
     """
     task = asyncio.ensure_future(work)
-    task.add_done_callback(_retrieve)
     try:
         await asyncio.wait({task}, timeout=seconds)
         if not task.done():
             raise TimeoutError
         return task.result()
     finally:
-        task.cancel()
+        leave(task)
         del task  # a failure refers to this frame, and would be kept by its own task until the collector runs
 
 
 async def run_unless(stop: asyncio.Future[Any], work: Coroutine[Any, Any, T]) -> T | None:
     """Run ``work`` and return its result. Once ``stop`` is done, the work is cancelled and ``None`` returned."""
     task = asyncio.ensure_future(work)
-    task.add_done_callback(_retrieve)
     try:
         await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
         return None if stop.done() else task.result()
     finally:
-        task.cancel()
+        leave(task)
         del task  # as above
 
 
@@ -50,7 +48,13 @@ async def wait_within(seconds: float, event: asyncio.Event) -> None:
         timer.cancel()
 
 
-def _retrieve(task: asyncio.Future[Any]) -> None:
-    """Read the outcome, else asyncio reports the exception of work left behind as never retrieved."""
-    if not task.cancelled():
+def leave(task: asyncio.Future[Any]) -> None:
+    """Cancel work that nobody waits for any more, whatever becomes of it.
+
+    Its outcome is read, else asyncio reports an exception of it as never retrieved.
+    """
+    if not task.done():
+        task.cancel()
+        task.add_done_callback(leave)
+    elif not task.cancelled():
         task.exception()

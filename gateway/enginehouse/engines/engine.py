@@ -15,6 +15,7 @@ from enginehouse.engines.failures import BackOff, StartErrors, how_it_ended
 from enginehouse.engines.host_context import ManagedReplica
 from enginehouse.engines.launch_line import ModelLaunch
 from enginehouse.engines.launches import Launches
+from enginehouse.engines.probing import HealthCheck
 from enginehouse.engines.start import EngineRun, Start
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launchers import EngineProcess
@@ -101,6 +102,7 @@ class Engine:
         self._may_sleep = managed.model.sleeps
         self.needs = self.launches.needs(managed)
         self.keeps_cache = bool(managed.model.keep_cache) and managed.driver.cache is not None and not self.elsewhere
+        self.check = HealthCheck(managed.driver.driver, managed.model.health_path)
         self.line = ModelLaunch(
             managed.model_name,
             managed.model,

@@ -100,7 +100,7 @@ class ModelLaunch:
             nodes=len(addresses),
             node_rank=rank,
             meet_at=place.meet_at,
-            cache_folder=self._cache_folder if is_own_port(place) else "",
+            cache_folder=self._cache_folder if self._cache_folder and is_own_port(place) else "",
         )
 
     def line(self, place: Place, gpus: str = "") -> LaunchLine:

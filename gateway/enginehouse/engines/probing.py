@@ -149,7 +149,8 @@ class Prober:
         ``on_concurrency`` gets the number of requests that the engine says it serves at once, whenever it is asked.
         ``on_models`` gets the models that it lists, before the fleet does.
         """
-        self.remove(name)
+        if name in self._loops:
+            self.remove(name)
         self._loops[name] = _ProbeLoop(
             name,
             driver,

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from enginehouse.aio.timeouts import run_within
+from enginehouse.aio.timeouts import leave, run_within
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.errors import EnginehouseError, PluginFailed
 from enginehouse.domain.replica import ReplicaState
@@ -91,7 +91,6 @@ class StartLimits:
         Raises ``TimeoutError`` once a limit is missed. Does not wait for work that resists its cancellation.
         """
         task = asyncio.ensure_future(work)
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
         ends: set[asyncio.Future[Any]] = {task} if of is None else {task, of.exited}
         self._heard = now = self._loop.time()
         try:
@@ -106,7 +105,7 @@ class StartLimits:
                     raise TimeoutError
                 now = self._loop.time()
         finally:
-            task.cancel()
+            leave(task)
             del task, ends  # a failure refers to this frame, and would be kept by its own task until the collector runs
 
     async def _look(self, of: EngineRun | None) -> None:
@@ -132,6 +131,7 @@ class StartingEngine(Protocol):
 
     name: str
     managed: ManagedReplica
+    check: HealthCheck
     line: ModelLaunch
     needs: EngineNeeds
     gpus: str
@@ -371,12 +371,11 @@ class Start:
             raise engine.errors.did_not_start(why, self.first_line) from None
 
     async def _until_healthy(self, run: EngineRun) -> None:
-        managed, log, printed = self._engine.managed, self._engine.log, asyncio.Event()
+        log, printed = self._engine.log, asyncio.Event()
         log.follow(printed)
         try:
             with suppress(EnginehouseError):  # logged already; the engine's health decides
                 await run.process.listening()
-            check = HealthCheck(managed.driver.driver, managed.model.health_path)
-            await check.wait_until_healthy(run.client, printed, self._note_problem)
+            await self._engine.check.wait_until_healthy(run.client, printed, self._note_problem)
         finally:
             log.unfollow(printed)

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from itertools import pairwise
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -116,9 +119,16 @@ def test_a_silent_engine_is_looked_for_at_growing_intervals_and_after_each_line(
     looks: list[float] = []
     listens = False
 
-    def takes_connections(host: str, port: int) -> bool:
-        looks.append(asyncio.get_running_loop().time())
-        return listens
+    class Socket(nullcontext["Socket"]):
+        def __enter__(self) -> Socket:
+            return self
+
+        def settimeout(self, seconds: float) -> None:
+            assert 0 < seconds <= 0.001
+
+        def connect_ex(self, address: tuple[str, int]) -> int:
+            looks.append(asyncio.get_running_loop().time())
+            return 0 if listens else errno.ECONNREFUSED
 
     async def scenario() -> None:
         nonlocal listens
@@ -140,7 +150,7 @@ def test_a_silent_engine_is_looked_for_at_growing_intervals_and_after_each_line(
         watch.look_now()
         assert len(looks) == before + 4, "nobody waits any more"
 
-    monkeypatch.setattr(processes, "takes_connections", takes_connections)
+    monkeypatch.setattr(processes, "socket", SimpleNamespace(socket=Socket))
     in_virtual_time(scenario())
 
 
