@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enginehouse.domain.tokens import StreamTokens
+from enginehouse.domain.request_record import StreamTokens
 from enginehouse.interfaces.continuers import (
     AnswerDiffers,
     ContinuationWay,

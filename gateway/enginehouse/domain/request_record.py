@@ -86,6 +86,18 @@ class EngineTimings(msgspec.Struct, frozen=True, gc=False):
     """Those of them that became part of the answer."""
 
 
+class StreamTokens(NamedTuple):
+    """The tokens of a stream: those of its prompt, those of its answer so far, and the most that this may have.
+
+    ``None`` if no engine has told them, or if only the context limits the answer. Processes send it to each other, so
+    it stands apart from compiled modules, which drop the types of its fields.
+    """
+
+    prompt: int | None = None
+    output: int | None = None
+    most: int | None = None
+
+
 class RequestRecord(msgspec.Struct, frozen=True, gc=False):
     """What the gateway knows of a request that has ended, without its contents.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from enginehouse.domain.request_record import EngineTimings
 
@@ -30,14 +29,3 @@ class Tokens:
         self.output = output
         self.cached = cached
         self.timings = timings
-
-
-class StreamTokens(NamedTuple):
-    """The tokens of a stream: those of its prompt, those of its answer so far, and the most that this may have.
-
-    ``None`` if no engine has told them, or if only the context limits the answer.
-    """
-
-    prompt: int | None = None
-    output: int | None = None
-    most: int | None = None

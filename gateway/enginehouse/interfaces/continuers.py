@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from enginehouse.domain.errors import CannotContinue
 from enginehouse.domain.replica import Candidate
-from enginehouse.domain.tokens import StreamTokens
+from enginehouse.domain.request_record import StreamTokens
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import EngineClient, SupportsContinuation
 from enginehouse.interfaces.protocols import Protocol as ClientProtocol

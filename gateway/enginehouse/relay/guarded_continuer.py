@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.domain.tokens import StreamTokens
+from enginehouse.domain.request_record import StreamTokens
 from enginehouse.interfaces.continuers import Continuer, Gathering, KeptStream, NewShare, Question, Rest, StreamMove
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import SupportsContinuation

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from enginehouse.domain.errors import CannotContinue, EngineRefused, RequestError, UpstreamError
+from enginehouse.domain.request_record import StreamTokens
 from enginehouse.domain.ticket import Phase
-from enginehouse.domain.tokens import StreamTokens, Tokens
+from enginehouse.domain.tokens import Tokens
 from enginehouse.fleet.health import REFUSALS
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.continuers import Continuer, KeptStream

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.replica import Route
+from enginehouse.domain.request_record import StreamTokens
 from enginehouse.domain.requirements import Requirements, heard
 from enginehouse.domain.ticket import Phase, Ticket
-from enginehouse.domain.tokens import StreamTokens
 from enginehouse.processes.workers.channel import Channel, SentError
 from enginehouse.processes.workers.messages import ToWorker
 from enginehouse.relay.live.live_request import LiveRequest, MovedStream

@@ -8,9 +8,9 @@ from typing import ClassVar, NamedTuple
 
 from enginehouse.domain.errors import Cancelled, CannotContinue, RequestError
 from enginehouse.domain.replica import Route
+from enginehouse.domain.request_record import StreamTokens
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.ticket import Phase, Ticket
-from enginehouse.domain.tokens import StreamTokens
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import client_error
 from enginehouse.relay.live.live_state import LiveState

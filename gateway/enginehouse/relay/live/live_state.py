@@ -7,9 +7,8 @@ from typing import Any
 import msgspec
 
 from enginehouse.domain.replica import Reason
-from enginehouse.domain.request_record import AttemptRecord
+from enginehouse.domain.request_record import AttemptRecord, StreamTokens
 from enginehouse.domain.ticket import Phase
-from enginehouse.domain.tokens import StreamTokens
 
 
 class LiveState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
