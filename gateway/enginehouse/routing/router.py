@@ -60,8 +60,8 @@ class Router:
 
     Plugins are given as pairs of identity and instance; ``scorers`` are those of other distributions,
     which the strategies have. ``now``: the clock; ``zones``: those of ``[zones]``, and ``rules``: those of
-    ``[[routing.rules]]``, if there are any: ``has_rules`` says whether there is one of both. ``filter_drops`` counts
-    the candidates that each filter dropped.
+    ``[[routing.rules]]``; ``has_rules``: whether there are any of them. ``filter_drops`` counts the candidates that
+    each filter dropped.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Router:
         self._kept = candidates
         runner = self.strategies.only or self.strategies.runner(model, requirements)
         chosen = runner.pick(requirements, candidates)
-        waits = runner.binds_late and len(candidates) > 1 and must_wait(chosen, candidates, waited_for)
+        waits = runner.binds_late and len(candidates) > 1 and must_wait(chosen, waited_for)
         return Route(requirements.model, chosen, reason, attempted, waits=waits)
 
     def choose_again(
@@ -191,7 +191,7 @@ class Router:
             return None
         runner = self.strategies.runner(model, requirements)
         chosen = runner.pick(requirements, candidates)
-        waits = runner.binds_late and must_wait(chosen, candidates)
+        waits = runner.binds_late and len(candidates) > 1 and must_wait(chosen)
         details = waiting.details
         if not waits and traced_at is not None:
             score, losers = runner.scores(requirements, candidates, chosen)

@@ -28,16 +28,14 @@ _MOST_LOSERS: Final = 10
 """The most losers that a trace names."""
 
 
-def must_wait(chosen: Candidate, candidates: Sequence[Candidate], waited_for: Container[str] = ()) -> bool:
-    """Whether a request that is picked ``chosen`` of ``candidates`` waits for its model.
+def must_wait(chosen: Candidate, waited_for: Container[str] = ()) -> bool:
+    """Whether a request that is picked ``chosen`` of several candidates waits for its model.
 
-    It does if the slots there are taken, or if others wait for the model, whose turn comes first. The only candidate
+    It does if the slots there are taken, or if others wait for the model, whose turn comes first. An only candidate
     gets it at once: its host orders what waits there.
     """
     load = chosen.load
-    if not load.slots or len(candidates) < 2:
-        return False
-    return load.pending >= load.slots or chosen.model in waited_for
+    return load.slots > 0 and (load.pending >= load.slots or chosen.model in waited_for)
 
 
 class StrategyRunner:

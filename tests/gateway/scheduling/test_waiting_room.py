@@ -62,7 +62,7 @@ class Guest:
         if not candidates:
             return None
         chosen = min(candidates, key=lambda each: self.likes.index(each.backend) + 2 * each.load.pending)
-        waits = must_wait(chosen, candidates, waited_for)
+        waits = len(candidates) > 1 and must_wait(chosen, waited_for)
         return Route(self.model, chosen, Reason.MATCH, (self.model,), waits=waits)
 
     def arrive(self) -> None:
