@@ -18,10 +18,10 @@ NEVER: Final = float("inf")
 _LONGEST_DOUBLINGS: Final = 6
 _CELL_S: Final = 10.0
 _CELLS: Final = 12
-_FEWEST: Final = 10
+_FEWEST_ANSWERS: Final = 10
 """Fewer answers say nothing of a share."""
-_READY = (ReplicaState.READY, 0.0, False)
-_STOPPED = (ReplicaState.STOPPED, ASSUMED_LOAD_S, False)
+_READY = (ReplicaState.READY, 0.0, 0)
+_STOPPED = (ReplicaState.STOPPED, ASSUMED_LOAD_S, 0)
 
 
 class BackendInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,7 +145,7 @@ class ErrorWindow:
             self._ends = now + _CELL_S
         bad = self._bad + sum(cell[1] for cell in self._cells)
         answers = bad + self.good + sum(cell[0] for cell in self._cells)
-        return bad / answers if answers >= _FEWEST else 0.0
+        return bad / answers if answers >= _FEWEST_ANSWERS else 0.0
 
 
 class LiveBackend:

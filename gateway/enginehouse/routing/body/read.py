@@ -24,8 +24,8 @@ _WRONG_FIELD: Final = re.compile(r"(?P<what>.*) - at `\$\.(?P<where>(?P<field>[^
 _HALF: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _HIGH: Final = b"89abAB"
 _REPLACEMENT: Final = rb"\ufffd"
-_LARGEST: Final = 8 << 20
-_MOST: Final = 20_000
+_LARGEST_MENDED: Final = 8 << 20
+_MOST_ESCAPES: Final = 20_000
 """Bytes of a body, and escapes in it, that are looked at: that takes about 20 ms."""
 
 
@@ -120,13 +120,13 @@ def mended(body: bytes) -> bytes | None:
 
     Clients make such halves of text that was cut in the middle of a character.
     """
-    if len(body) > _LARGEST or (b"\\ud" not in body and b"\\uD" not in body):
+    if len(body) > _LARGEST_MENDED or (b"\\ud" not in body and b"\\uD" not in body):
         return None
     pieces: list[bytes] = []
     count = end = 0
     high: bytes | None = None  # the first half of a pair, if it is the last thing that was read
     for number, found in enumerate(_HALF.finditer(body)):
-        if number == _MOST:
+        if number == _MOST_ESCAPES:
             return None
         between = body[end : found.start()]
         is_escape = (len(between) - len(between.rstrip(b"\\"))) % 2 == 0
