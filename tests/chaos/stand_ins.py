@@ -16,8 +16,7 @@ def replace(access_log: Callable[[bytes], None]) -> None:
     server = _module("enginehouse.cli.gateway_server")
     accepting = _module("enginehouse.cli.accepting")  # frozen, nothing of a run would ever be collected
     accepting.gc = types.SimpleNamespace(collect=lambda: 0, freeze=lambda: None, set_threshold=lambda *_: None)
-    for owner in (server, _module("enginehouse.cli.worker_server")):
-        owner.LoopWatchdog = lambda *_, **__: types.SimpleNamespace(start=lambda: None, end=lambda: None)
+    accepting.LoopWatchdog = lambda *_, **__: types.SimpleNamespace(start=lambda: None, end=lambda: None)
     server.click = types.SimpleNamespace(echo=lambda _: None)
     server.Replacement = lambda *_, **__: types.SimpleNamespace(
         open=_nothing, close=_nothing, start=_nothing, replace=_nothing

@@ -24,6 +24,7 @@ from enginehouse.http.cors import Cors
 from enginehouse.http.server import HttpServer
 from enginehouse.processes.take_over.messages import PassedConnection
 from enginehouse.processes.take_over.running_side import SuccessorGateway
+from enginehouse.telemetry.loop_watch import LoopMonitor, LoopWatchdog
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """From glibc's ``malloc.h``."""
@@ -71,19 +72,21 @@ class AcceptingServer(uvicorn.Server):
 
     ``application`` answers the requests that engines do not.
     ``successor``: the gateway that has taken over and gets the connections, if one has. ``woken`` ends the wait of
-    ``main_loop`` for the next second.
+    ``main_loop`` for the next second. ``monitor``: of the event loop, which a watchdog looks at, too.
     """
 
-    def __init__(
-        self,
-        application: ASGIApp,
-        path: RequestPath,
-        listeners: Listeners,
-    ) -> None:
+    def __init__(self, application: ASGIApp, path: RequestPath, listeners: Listeners, monitor: LoopMonitor) -> None:
         self.listeners = listeners
         self.successor: SuccessorGateway | None = None
         self.woken = asyncio.Event()
         self._allocator = Allocator()
+        self._monitor = monitor
+        self._watchdog = LoopWatchdog(
+            monitor,
+            path.registry.by_module(),
+            stopping=lambda: self.should_exit,
+            drain_timeout=lambda: path.config.server.drain_timeout,
+        )
         super().__init__(
             uvicorn.Config(
                 cast("Any", application),
@@ -100,11 +103,13 @@ class AcceptingServer(uvicorn.Server):
             application, path.admission, path.paths, Cors(path.config.server.cors), state.connections, state.tasks
         )
 
-    def tune_memory(self) -> None:
-        """Have memory managed for a process that serves for months, when the start is done."""
+    def after_start(self) -> None:
+        """Watch the event loop, and have memory managed for a process that serves for months."""
         gc.freeze()  # also the few reference cycles of the start: to collect them would take a tenth of it
         gc.set_threshold(50_000, 20, 50)  # requests leave no cycles
         self._allocator.start()
+        self._monitor.start()
+        self._watchdog.start()
 
     async def main_loop(self) -> None:
         """Look for a signal each second. uvicorn would do so ten times as often."""
@@ -126,6 +131,8 @@ class AcceptingServer(uvicorn.Server):
         finally:
             if self.successor is not None:
                 await self.successor.close()
+            self._watchdog.end()
+            self._monitor.stop()
 
     async def accept(self) -> None:
         loop = asyncio.get_running_loop()

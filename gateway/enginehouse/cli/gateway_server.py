@@ -23,7 +23,6 @@ from enginehouse.engines.state_file import StateFile, state_folder
 from enginehouse.processes.take_over.new_side import Predecessor, TakeOverFailed
 from enginehouse.processes.take_over.running_side import SuccessorGateway
 from enginehouse.telemetry.logs import json_line
-from enginehouse.telemetry.loop_watch import LoopWatchdog
 
 if TYPE_CHECKING:
     from enginehouse.cli.worker_server import Forks
@@ -51,7 +50,7 @@ class GatewayServer(AcceptingServer):
         forks: Forks | None,
         greeting: Callable[[str], str],
     ) -> None:
-        super().__init__(gateway.application, gateway.path, listeners)
+        super().__init__(gateway.application, gateway.path, listeners, gateway.loop_monitor)
         self._workers = forks.pool(gateway) if forks is not None else None
         self._gateway = gateway
         gateway.address = listeners.address
@@ -63,12 +62,6 @@ class GatewayServer(AcceptingServer):
         self._greeting = greeting
         self.problem: EnginehouseError | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._watchdog = LoopWatchdog(
-            gateway.loop_monitor,
-            gateway.registry.by_module(),
-            stopping=lambda: self.should_exit,
-            drain_timeout=lambda: gateway.config.server.drain_timeout,
-        )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -91,9 +84,7 @@ class GatewayServer(AcceptingServer):
             signalled = asyncio.ensure_future(self.woken.wait())
             await run_unless(signalled, self._workers.start())
             signalled.cancel()
-        self.tune_memory()
-        self._gateway.loop_monitor.start()
-        self._watchdog.start()
+        self.after_start()
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
         self._loop.add_signal_handler(signal.SIGUSR2, self._replacement.start, "SIGUSR2")
         self._gateway.replace = self._replacement.replace
@@ -194,8 +185,6 @@ class GatewayServer(AcceptingServer):
             await self.end(limit, self._gateway.stop)
         finally:
             self._service.close()
-            self._watchdog.end()
-            self._gateway.loop_monitor.stop()
             ending.cancel()
 
     def _end_live(self, successor: SuccessorGateway) -> None:

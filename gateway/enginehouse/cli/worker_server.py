@@ -29,7 +29,6 @@ from enginehouse.processes.workers.shared_memory import WorkerMemory
 from enginehouse.processes.workers.worker import SentLog, Worker, WorkerChannel
 from enginehouse.processes.workers.worker_pool import WorkerPool
 from enginehouse.telemetry.logs import GatewayLog, configure_logs
-from enginehouse.telemetry.loop_watch import LoopWatchdog
 
 _log = logging.getLogger(__name__)
 
@@ -168,16 +167,10 @@ class _WorkerServer(AcceptingServer, ToWorkerServer):
     """The server of a worker. Only the owner stops it. ``connections``: of each worker, shared."""
 
     def __init__(self, worker: Worker, channel: WorkerChannel, listeners: Listeners, connections: memoryview) -> None:
-        super().__init__(worker.pages, worker.path, listeners)
+        super().__init__(worker.pages, worker.path, listeners, worker.loop_monitor)
         self._tasks = BackgroundTasks()
         self._worker = worker
         self._connections = connections
-        self._watchdog = LoopWatchdog(
-            worker.loop_monitor,
-            worker.path.registry.by_module(),
-            stopping=lambda: self.should_exit,
-            drain_timeout=lambda: worker.path.config.server.drain_timeout,
-        )
         channel.attach(ToWorkerServer, self)
         channel.when_lost.append(partial(self.leave, False))
 
@@ -220,9 +213,7 @@ class _WorkerServer(AcceptingServer, ToWorkerServer):
         self._worker.start()
         await super().startup([])
         await self.accept()
-        self.tune_memory()
-        self._worker.loop_monitor.start()
-        self._watchdog.start()
+        self.after_start()
         self._worker.tell_ready()
 
     async def on_tick(self, counter: int) -> bool:
@@ -242,6 +233,4 @@ class _WorkerServer(AcceptingServer, ToWorkerServer):
         try:
             await self.end(limit, self._worker.stop)
         finally:
-            self._watchdog.end()
-            self._worker.loop_monitor.stop()
             ending.cancel()
