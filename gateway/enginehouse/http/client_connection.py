@@ -16,9 +16,8 @@ from enginehouse.domain.request import AlikeHeads, Headers, RepeatedHeaders
 from enginehouse.http.body_stream import MOST_UNREAD, BodyStream
 from enginehouse.http.framing import (
     MOST_HEAD,
-    RequestLines,
+    RequestPieces,
     check_framing,
-    check_size,
     head_too_large,
     head_without_upgrade,
 )
@@ -34,8 +33,6 @@ PassOn = Callable[[int, bytes, bytes], None]
 """Gives another gateway a connection: its descriptor, what the client has sent that nobody has answered, and the state
 of a stream that is the beginning of the answer."""
 
-_MOST_WAITING: Final = 16
-"""Requests that may wait behind the one being answered before reading pauses."""
 _A_SECOND: Final = 1024
 _KEEP_ALIVE_S: Final = 75.0
 """A connection without a request closes after this time."""
@@ -62,8 +59,8 @@ class ClientConnection:
     - ``received``: what another gateway has read of the connection.
     - ``idle_since``: when the client became silent, on the loop's clock.
     - ``between``: the last request has been received, and nothing since. ``_in_head``: a head has begun to arrive.
-    - ``_last``: the request that was received last. ``_current``: the one being answered. They differ when the client
-      pipelines; ``_queue`` are those between them. ``_ready`` waits only for the client to read earlier answers.
+    - ``_last``: the request that was received last; what comes behind it is parsed once it is answered. ``_current`` is
+      the same while it is being answered, and ``_ready`` while it waits for the client to read earlier answers.
     - ``_charged``: the bytes since the last complete head or piece of a body, and a KiB for each second of waiting, so
       that no head is endless, and none takes much longer than a minute.
     - ``_unread``: the bytes of answers that the client has not taken yet, and since when it has taken none.
@@ -91,8 +88,7 @@ class ClientConnection:
         self._loop = loop or asyncio.get_running_loop()
         self._now = loop_clock(self._loop)
         self._parser: Any = httptools.HttpRequestParser(self)
-        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # else no answer precedes the refusal
-        self._lines = RequestLines()
+        self._pieces = RequestPieces()
         self._known: KnownHead[AlikeHeads] = KnownHead(*VARYING)
         self._unread, self._unread_since = 0, 0.0
         self._url = b""
@@ -104,7 +100,6 @@ class ClientConnection:
         self._last: Inbound | None = None
         self._current: Inbound | None = None
         self._ready: Inbound | None = None
-        self._queue: list[Inbound] = []
         self._read_paused = False
         self._steps = 0
         self._yields = False
@@ -117,6 +112,7 @@ class ClientConnection:
     # --- from the parser
 
     def on_message_begin(self) -> None:
+        self._check_end(False)
         self._steps += _REQUEST
         self._in_head = True
         self.between = False
@@ -137,22 +133,22 @@ class ClientConnection:
     def on_headers_complete(self) -> None:
         """Check the head, and begin what needs no body first."""
         parser, headers = self._parser, self._headers
-        if self._charged > MOST_HEAD:  # perhaps with a part of the body
-            check_size(self._url, headers)
+        if len(self._pieces.head) > MOST_HEAD:
+            raise head_too_large()
         self._charged = 0
         method, version = parser.get_method(), parser.get_http_version()
-        self._lines.check(method, self._url, chunked=check_framing(version, headers))
-        if self._transport.is_closing():
-            raise InvalidRequest("A request follows one that ends the connection")
+        self._pieces.check_line(method, self._url)
+        length, chunked = check_framing(version, headers)
+        self._in_head = False
         if parser.should_upgrade():
-            self._check_upgrade(method)
-            self._in_head = False
+            if method == b"CONNECT":
+                raise InvalidRequest("CONNECT is not supported: this is not a forward proxy")
             return
+        self._pieces.begin_body(length, chunked)
         self._headers = []  # so that no trailer passes for a header
         chunks = version != "1.0"
         keep_alive = self.keeps and chunks and parser.should_keep_alive()
         path = self._admission.hot_paths.get(self._url) if method == b"POST" else None
-        previous = self._last
         self._last = inbound = Inbound(
             self._transport,
             self._admission,
@@ -167,8 +163,6 @@ class ClientConnection:
         )
         inbound.expects = self._expects
         inbound.saved, self.resumes = self.resumes, b""
-        if previous is not None and not previous.answered:
-            self._follow(inbound)
         if path is not None:
             inbound.lines = self.server.cors.lines(headers)
             try:
@@ -178,29 +172,10 @@ class ClientConnection:
         else:
             stream = BodyStream(self.pause_reading, self.resume_reading)
             self.server.open(inbound, stream, method, self._url, version, self._transport)
-        self._in_head = False
         if inbound.stream is not None or inbound.whole:
             self._arrived(inbound)
         elif self._expects:
             inbound.ask_for_body()
-
-    def _follow(self, inbound: Inbound) -> None:
-        """Let ``inbound`` wait until the requests before it are answered.
-
-        Reading goes on: a connection that is not read does not notice a disconnect. It pauses only for many requests,
-        and for a long body.
-        """
-        inbound.waits = True
-        self._queue.append(inbound)
-        if len(self._queue) >= _MOST_WAITING:
-            self.pause_reading()
-
-    def _check_upgrade(self, method: bytes) -> None:
-        """Let only a WebSocket's handshake pass. ``_feed`` ignores requests to upgrade to any other protocol."""
-        if method == b"CONNECT":
-            raise InvalidRequest("CONNECT is not supported: this is not a forward proxy")
-        if self._is_web_socket() and self._last is not None and not self._last.answered:
-            raise InvalidRequest("A connection becomes a WebSocket only after its last answer")
 
     def _is_web_socket(self) -> bool:
         if self._parser.get_method() != b"GET":
@@ -218,7 +193,6 @@ class ClientConnection:
         last = self._last
         assert last is not None
         self._steps += 1
-        self._lines.body += len(body)
         if last.answered:
             self._charged -= len(body)
             self.idle_since = self._now()
@@ -226,8 +200,6 @@ class ClientConnection:
         self._charged = 0
         if last.receive(body):
             self._arrived(last)
-        elif last.waits and last.size > MOST_UNREAD:
-            self.pause_reading()
 
     def on_message_complete(self) -> None:
         self._charged = 0
@@ -237,6 +209,7 @@ class ClientConnection:
                 return
             if last is not None and not self._parser.should_keep_alive():
                 last.keep_alive = False
+        self._check_end(True)
         self.between = True
         assert last is not None
         if last.answered and not last.keep_alive:  # a refused one
@@ -244,12 +217,15 @@ class ClientConnection:
         if last.received():
             self._arrived(last)
 
+    def _check_end(self, ends: bool) -> None:
+        """Refuse a request that the parser sees to end elsewhere than its head says."""
+        if self._pieces.done is not ends:
+            raise InvalidRequest("The end of the request is ambiguous")
+
     # --- the order of answers
 
     def _arrived(self, inbound: Inbound) -> None:
-        """Begin a request, once its turn has come and the client has read most of earlier answers."""
-        if inbound.waits:
-            return
+        """Begin a request, once the client has read most of earlier answers."""
         if self.write_paused:
             self._ready = inbound
             return
@@ -268,31 +244,14 @@ class ClientConnection:
         self._current = None
         if self._read_paused:
             self.resume_reading()
-        if inbound.keep_alive and not self._queue:
-            self.idle_since = self._now()
-            if self._successor is not None:
-                self._loop.call_soon(self.leave, self._successor)
-            return
-        if inbound is self._last and not self.between and not inbound.expects:
-            self.idle_since = self._now()
-        elif not inbound.keep_alive:
+        if not inbound.keep_alive and (self.between or inbound.expects):
             self._transport.close()
-        if self._queue and not self._transport.is_closing():
-            self._loop.call_soon(self._turn_to, self._queue.pop(0))  # a direct call would recurse once per request
-        elif self._successor is not None:
-            self._loop.call_soon(self.leave, self._successor)
-
-    def _turn_to(self, inbound: Inbound) -> None:
-        if self._transport.is_closing():
-            inbound.client_disconnected()
+        elif self._unparsed:
+            self._parse_later()  # a direct call would recurse once per request
             return
-        inbound.waits = False
-        if self._read_paused:
-            self.resume_reading()
-        if inbound.whole or inbound.stream is not None:
-            self._arrived(inbound)
-        elif inbound.expects:
-            inbound.ask_for_body()
+        self.idle_since = self._now()
+        if self._successor is not None:
+            self._loop.call_soon(self.leave, self._successor)
 
     # --- from the transport
 
@@ -308,29 +267,45 @@ class ClientConnection:
         self.idle_since = NEVER
         if self.between and not self._unparsed and self._receive_known(data):
             return
-        if len(data) <= _MOST_AT_ONCE and not self._unparsed:
-            self._parse(data)
-            return
+        begins = self.between and not self._unparsed
         self._unparsed = memoryview(bytes(self._unparsed) + data if self._unparsed else data)
         if not self._yields:
             self._steps = 0
             self._parse_on()
+        if len(self._unparsed) > MOST_UNREAD:  # not before: a connection that is not read does not notice a disconnect
+            if self._has_unanswered():
+                self.pause_reading()
+            elif self._yields:
+                self._transport.pause_reading()
+        elif begins and self.between and not self._unparsed:
+            self._learn(data)
+
+    def _has_unanswered(self) -> bool:
+        """Whether a request has come that is not answered yet: what comes behind it waits."""
+        return self.between and self._last is not None and not self._last.answered
 
     def _parse_on(self) -> None:
-        """Parse what waits, piece by piece: a read may have thousands of tiny chunks or requests.
+        """Parse what waits, piece by piece, up to the end of a request that is not answered at once.
 
-        After many steps, other connections have a turn. Nothing is read meanwhile: uvloop reads dozens of times a turn.
+        A read may have thousands of tiny chunks or requests. After many steps, other connections have a turn. Nothing
+        is read meanwhile: uvloop reads dozens of times a turn.
         """
-        while self._unparsed and not self._read_paused:
+        while self._unparsed and not (self._read_paused or self._has_unanswered()):
             if self._steps > _MOST_STEPS:
-                self._yields = True
                 self._transport.pause_reading()
-                self._loop.call_soon(self._go_on)
+                self._parse_later()
                 return
-            piece, self._unparsed = bytes(self._unparsed[:_MOST_AT_ONCE]), self._unparsed[_MOST_AT_ONCE:]
-            self._parse(piece)
+            data = bytes(self._unparsed[:_MOST_AT_ONCE])
+            end = self._pieces.take(data, in_body=not (self._in_head or self.between))
+            self._unparsed = self._unparsed[end:]
+            self._parse(data[:end])
             if self._transport.is_closing():
                 self._unparsed = b""
+
+    def _parse_later(self) -> None:
+        if not self._yields:
+            self._yields = True
+            self._loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
         """Parse on, and read on behind that."""
@@ -342,19 +317,17 @@ class ClientConnection:
             self._transport.resume_reading()
 
     def _parse(self, data: bytes) -> None:
-        between = self.between
         self._charged += len(data)
-        self._lines.add(data)
         try:
             self._feed(data)
-        except httptools.HttpParserError as error:
-            cause = error.__context__
+            if self._pieces.done:
+                self._pieces.done = False
+                if not self.between:
+                    raise InvalidRequest("The end of the request is ambiguous")
+        except (InvalidRequest, httptools.HttpParserError) as error:
+            cause = error if isinstance(error, InvalidRequest) else error.__context__
             self._refuse(cause if isinstance(cause, InvalidRequest) else InvalidRequest(f"This is not HTTP: {error}"))
             return
-        if not self._in_head:
-            self._lines.clear(whole=self.between)
-        if between and self.between:
-            self._learn(data)
         if self._charged > MOST_HEAD:
             self._refuse(head_too_large())
 
@@ -403,20 +376,15 @@ class ClientConnection:
 
         Else the parser would take everything after their head, the body included, for the other protocol.
         """
-        rest: bytes | memoryview = data
-        while True:
-            try:
-                self._parser.feed_data(rest)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            if self._is_web_socket():
+                behind = bytes(self._unparsed)
+                self._let_go()
+                self.server.open_web_socket(self._transport.released(), self._url, self._headers, behind)
                 return
-            except httptools.HttpParserUpgrade as upgrade:
-                if self._is_web_socket():
-                    behind = bytes(rest[upgrade.args[0] :]) + bytes(self._unparsed)
-                    self._let_go()
-                    self.server.open_web_socket(self._transport.released(), self._url, self._headers, behind)
-                    return
-                rest = memoryview(rest)[upgrade.args[0] :]
             version = self._parser.get_http_version()
-            self._lines.read_again()
             self._parser.feed_data(head_without_upgrade(self._parser.get_method(), self._url, version, self._headers))
 
     def eof_received(self) -> bool:
@@ -427,12 +395,10 @@ class ClientConnection:
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        lost = {self._current, self._ready, self._last, *self._queue}
-        self._current = self._ready = self._last = None
-        self._queue.clear()
-        for inbound in lost:
-            if inbound is not None:
-                inbound.client_disconnected()
+        last, self._last = self._last, None
+        self._current = self._ready = None
+        if last is not None:
+            last.client_disconnected()
         self._let_go()
 
     def _let_go(self) -> None:
@@ -449,12 +415,11 @@ class ClientConnection:
                 self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read on, unless too many requests wait."""
-        if self._read_paused and len(self._queue) < _MOST_WAITING:
+        """Read on, unless much waits for its turn."""
+        if self._read_paused and not (len(self._unparsed) > MOST_UNREAD and self._has_unanswered()):
             self._read_paused = False
-            if self._unparsed and not self._yields:
-                self._yields = True
-                self._loop.call_soon(self._go_on)
+            if self._unparsed:
+                self._parse_later()
             elif not self._yields:
                 self._transport.resume_reading()
 
@@ -496,7 +461,7 @@ class ClientConnection:
             return
         _log.warning("Refused: %s", error.message)
         last = self._last
-        if last is not None and not last.answered and (self._queue or last.started):
+        if last is not None and not last.answered and last.started:
             self._break_off()
             return
         if not self._reads_rest():
@@ -538,7 +503,7 @@ class ClientConnection:
         last = self._last
         if last is None or last.answered:
             return self._charged > 0 or not self.between
-        return not last.whole and not self._queue and not self._read_paused
+        return not last.whole and not self._read_paused
 
     # --- to another gateway
 
@@ -568,7 +533,7 @@ class ClientConnection:
 
     def _in_order(self) -> bool:
         """Whether no other request is there, and everything has been sent."""
-        in_order = self.between and not self._queue and self._ready is None and not self._unparsed
+        in_order = self.between and self._ready is None and not self._unparsed
         return in_order and not self._transport.get_write_buffer_size()
 
     def _unanswered(self) -> bytes | None:

@@ -14,14 +14,8 @@ from enginehouse.domain.request import Headers
 
 MOST_HEAD: Final = 64 * 1024
 """Bytes of a head."""
-_FRAMING: Final = frozenset({b"host", b"transfer-encoding"})
-_EMPTY_LINES: Final = re.compile(rb"[\r\n]*")
-
-
-def check_size(target: bytes, headers: Headers) -> None:
-    """Raises ``InvalidRequest`` for a head that is too large. A client may send one in a single piece."""
-    if len(target) + sum([len(name) + len(value) + len(": \r\n") for name, value in headers]) > MOST_HEAD:
-        raise head_too_large()
+_FRAMING: Final = frozenset({b"host", b"content-length", b"transfer-encoding"})
+_CHUNK_SIZE: Final = re.compile(rb"[0-9a-fA-F]+")
 
 
 def head_too_large() -> InvalidRequest:
@@ -29,20 +23,22 @@ def head_too_large() -> InvalidRequest:
     return InvalidRequest(f"More than {MOST_HEAD} bytes of head")
 
 
-def check_framing(version: str, headers: Headers) -> bool:
-    """Whether the body comes in chunks. Raises ``InvalidRequest`` for an ambiguous head.
+def check_framing(version: str, headers: Headers) -> tuple[int, bool]:
+    """The length of the body, and whether it comes in chunks. Raises ``InvalidRequest`` for an ambiguous head.
 
     Names of ``headers`` are in lower case.
     """
     if version != "1.1" and version != "1.0":
         raise InvalidRequest(f"HTTP/{version} is not supported: use HTTP/1.1")
     chunked = False
-    hosts = 0
+    hosts = length = 0
     for name, value in headers:
         if name not in _FRAMING:
             continue
         if name == b"host":
             hosts += 1
+        elif name == b"content-length":
+            length = int(value)  # the parser has found only digits, once
         else:
             # The parser also accepts lists that end in "chunked"; the gateway cannot undo the other codings.
             if chunked or value.strip(b" \t").lower() != b"chunked":
@@ -52,7 +48,7 @@ def check_framing(version: str, headers: Headers) -> bool:
         raise InvalidRequest("HTTP/1.0 has no Transfer-Encoding: use HTTP/1.1")
     if hosts > 1 or (not hosts and version == "1.1"):
         raise InvalidRequest("A request needs exactly one Host header (RFC 9112, 3.2)")
-    return chunked
+    return length, chunked
 
 
 def head_without_upgrade(method: bytes, target: bytes, version: str, headers: Headers) -> bytes:
@@ -61,95 +57,69 @@ def head_without_upgrade(method: bytes, target: bytes, version: str, headers: He
     return b"%s %s HTTP/%s\r\n%s\r\n" % (method, target, version.encode(), b"".join(kept))
 
 
-class ChunkWalk:
-    """Follows a body that the parser accepts from chunk to chunk (RFC 9112, 7.1), in the pieces in which it comes."""
+class RequestPieces:
+    """Splits what a client sends into pieces that end where a head ends, and where a request ends.
 
-    __slots__ = ("_in_trailers", "_line", "_skip")
+    So the parser sees no request before the one ahead of it is answered, and each begins a piece. ``head``: what has
+    come of one that is not complete. ``done``: the last piece ended a request, if the parser sees its end there, too.
+    """
+
+    __slots__ = ("_chunked", "_in_trailers", "_line", "_skip", "done", "head")
 
     def __init__(self) -> None:
-        self._skip = 0
+        self.head = bytearray()
         self._line = b""
-        self._in_trailers = False
+        self._chunked = self._in_trailers = self.done = False
+        self._skip = 0
 
-    def end(self, data: bytes, at: int) -> int:
-        """The end in ``data`` of the body that continues at ``at``; the length of ``data`` if it does not end there."""
-        shift, behind = at - len(self._line), len(data)
-        data = self._line + data[at:]
+    def check_line(self, method: bytes, target: bytes) -> None:
+        """Refuse extra spaces and other protocols in the first line of ``head``, which the parser lets pass.
+
+        Another server may split such a line elsewhere (RFC 9112, 3).
+        """
+        if not self.head.lstrip(b"\r\n").startswith(b"%s %s HTTP/" % (method, target)):
+            raise InvalidRequest("The request line needs HTTP, and one space on each side of its target")
+
+    def begin_body(self, length: int, chunked: bool) -> None:
+        """The head is complete. The body has this ``length``, or comes in chunks."""
+        self.head.clear()
+        self._line = b""
+        self._chunked, self._in_trailers = chunked, False
+        self._skip = 0 if chunked else length
+        self.done = not (chunked or length)
+
+    def take(self, data: bytes, in_body: bool) -> int:
+        """The length of the next piece, with which ``data`` begins. ``in_body``: it continues a body."""
+        if in_body and self._chunked:
+            return self._follow_chunks(data)
+        if in_body:
+            end = min(self._skip, len(data))
+            self._skip -= end
+            self.done = not self._skip
+            return end
+        before = bytes(self.head[-3:])
+        end = (before + data).find(b"\r\n\r\n") + 4 - len(before)
+        piece = data[:end] if end > 0 else data
+        self.head += piece
+        return len(piece)
+
+    def _follow_chunks(self, data: bytes) -> int:
+        """As ``take``, up to the empty line behind the last chunk (RFC 9112, 7.1)."""
+        held, data = len(self._line), self._line + data
         at, self._line = self._skip, b""
         while (end := data.find(b"\r\n", at)) >= 0:
             line = data[at:end]
             at = end + 2
-            if self._in_trailers and not line:
-                return at + shift
             if not self._in_trailers:
-                size = int(line.partition(b";")[0], 16)
+                digits = _CHUNK_SIZE.match(line)
+                if digits is None:
+                    break  # the parser refuses it
+                size = int(digits[0], 16)
                 self._in_trailers = not size
                 at += size + 2 if size else 0
+            elif not line:
+                self.done = True
+                return at - held
         self._skip = max(at - len(data), 0)
         self._line = data[at:]
-        return behind
-
-
-class RequestLines:
-    """Holds what was received since the last complete head, and knows where in it the next request begins.
-
-    ``body`` counts the bytes of the last request's body in it, as the parser reads them. ``_end`` is where the last
-    request line ends in it, 0 if that came earlier. ``_chunks`` follows a body that comes in chunks: their sizes take
-    bytes that the parser does not show.
-    """
-
-    __slots__ = ("_again", "_chunks", "_end", "_pieces", "body")
-
-    def __init__(self) -> None:
-        self.body = 0
-        self._pieces: list[bytes] = []
-        self._end = 0
-        self._chunks: ChunkWalk | None = None
-        self._again = False
-
-    def add(self, data: bytes) -> None:
-        """``data`` was received."""
-        self._pieces.append(data)
-
-    def check(self, method: bytes, target: bytes, chunked: bool) -> None:
-        """Refuse extra spaces and other protocols, which the parser lets pass.
-
-        Another server may split such a line elsewhere (RFC 9112, 3). ``chunked``: the body will come in chunks.
-        """
-        if self._again:
-            self._again = False
-            return
-        line = b"%s %s HTTP/" % (method, target)
-        first = not self._end and not self.body and self._chunks is None
-        if not first or not self._pieces[0].startswith(line):
-            data = b"".join(self._pieces)
-            start = self._begins(data)
-            if not data.startswith(line, start):
-                raise InvalidRequest("The request line needs HTTP, and one space on each side of its target")
-            self._end = start
-        self._end += len(line)
-        self.body = 0
-        self._chunks = ChunkWalk() if chunked else None
-
-    def _begins(self, data: bytes) -> int:
-        """Where the request behind the last one begins in ``data``, all that is held."""
-        at = self._behind_head(data)
-        at = at + self.body if self._chunks is None else self._chunks.end(data, at)
-        return _EMPTY_LINES.match(data, at).end()  # type: ignore[union-attr]  # it always matches
-
-    def _behind_head(self, data: bytes) -> int:
-        return data.index(b"\r\n\r\n", self._end) + 4 if self._end else 0
-
-    def read_again(self) -> None:
-        """The parser gets the last head once more."""
-        self._again = True
-
-    def clear(self, whole: bool) -> None:
-        """Drop everything held, because the head is complete. ``whole``: so is its request."""
-        if whole:
-            self._chunks = None
-        elif self._chunks is not None:
-            data = b"".join(self._pieces)
-            self._chunks.end(data, self._behind_head(data))
-        self._pieces.clear()
-        self._end = self.body = 0
+        return len(data) - held

@@ -71,7 +71,6 @@ class Inbound(ResponseWriter):
     - ``keep_alive``: the connection stays open after the answer.
     - ``chunks``: the client understands answers in chunks.
     - ``lines``: further header lines of the answer.
-    - ``waits``: an earlier request is not answered yet.
     - ``expects``: the client sends the body after a 100 Continue.
     - ``saved``: the state of a stream whose beginning the client has from another gateway.
     - ``head_first``: a head without a length leaves before there is a body, as clients of events wait for it.
@@ -115,7 +114,7 @@ class Inbound(ResponseWriter):
         self.exchange: OpenExchange | None = None
         self.stream: BodyStream | None = None
         self._reads: Callable[[OpenExchange], None] | None = None
-        self.expects = self.waits = self.head_first = self.whole = self.answered = self._sent = False
+        self.expects = self.head_first = self.whole = self.answered = self._sent = False
 
     @property
     def started(self) -> bool:
@@ -129,8 +128,8 @@ class Inbound(ResponseWriter):
         self.stream, self.opens, self._reads = stream, opens, reads
 
     def ask_for_body(self) -> None:
-        """Let the client send the body, if it is wanted and the request's turn has come (RFC 9110, 10.1.1)."""
-        if not self.waits and not self.whole:
+        """Let the client send the body, if it is wanted (RFC 9110, 10.1.1)."""
+        if not self.whole:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def receive(self, piece: bytes) -> bool:

@@ -173,5 +173,19 @@ async def test_a_long_body_is_nothing_endless(slow: FakeClient, path: bytes) -> 
     slow.send(b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (path, 4 * LONGEST))
     for _ in range(4 * LONGEST // 1024):
         slow.send(b"a" * 1024)
+        while not slow.transport.reads:  # noqa: ASYNC110 - there is no event to wait for
+            await asyncio.sleep(0)
     await slow.settle()
     assert len(slow.engine.requests[0].body) == 4 * LONGEST
+
+
+async def test_a_request_that_came_behind_another_may_wait_for_its_answer(slow: FakeClient, clock: Clock) -> None:
+    slow.send((LENGTH + b"abc") * 2)
+    slow.engine.unanswered.pop().say()
+    await asyncio.sleep(0)
+    assert len(slow.engine.requests) == 2
+    for _ in range(200):
+        clock.pass_time(1)
+    assert not slow.transport.closing
+    slow.engine.answer()
+    assert slow.transport.written.count(b"HTTP/1.1 200") == 2
