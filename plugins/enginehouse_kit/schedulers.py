@@ -271,28 +271,20 @@ class _Claim(NamedTuple):
 
 
 class StarvationClaims:
-    """The claims of the tickets that are overdue at ``now``, the oldest first."""
+    """The claims of the tickets that are overdue at ``now``, the oldest first. They are found when first asked for."""
 
     NO_BARRIER: ClassVar[TicketAge] = (math.inf, 0)
 
     def __init__(self, queue: TicketQueue, state: SchedulingState, now: float) -> None:
+        self._queue = queue
         self._state = state
+        self._now = now
         self._claims: list[_Claim] = []
-        if not len(queue):
-            return
-        overdue = state.overdue(now)
-        lines = [
-            line
-            for line in queue.lines()
-            if line.oldest.age[0] <= overdue and line.claims_from <= now and state.can_start(line.replica)
-        ]
-        if lines:
-            running = state.running()
-            for line in sorted(lines, key=lambda line: line.oldest.age):
-                self._add(line, running, now)
+        self._searched = not len(queue)
 
     def barrier(self, replica: str) -> TicketAge:
         """Return the age above which requests wait for ``replica`` although it is ready."""
+        self._search()
         return min(
             (claim.age for claim in self._claims if claim.holds and replica in claim.evict), default=self.NO_BARRIER
         )
@@ -302,11 +294,28 @@ class StarvationClaims:
 
         It does if the two swaps collide, or if it would have more to evict after the load of ``target``.
         """
+        self._search()
         return bool(self._claims) and any(
             collide(target, evict, claim.target, claim.evict) or self._would_grow(claim, target, evict, running)
             for claim in self._claims
             if claim.age < age
         )
+
+    def _search(self) -> None:
+        if self._searched:
+            return
+        self._searched = True
+        now, state = self._now, self._state
+        overdue = state.overdue(now)
+        lines = [
+            line
+            for line in self._queue.lines()
+            if line.oldest.age[0] <= overdue and line.claims_from <= now and state.can_start(line.replica)
+        ]
+        if lines:
+            running = state.running()
+            for line in sorted(lines, key=lambda line: line.oldest.age):
+                self._add(line, running, now)
 
     def _add(self, line: ReplicaLine, running: Sequence[str], now: float) -> None:
         target, age = line.replica, line.oldest.age

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from enginehouse import ReplicaState, RequestError, Scheduler, Swapper
@@ -120,7 +119,8 @@ class Fifo(Scheduler):
     def on_tick(self, now: float) -> None:
         if timeout := self._limits.queue_timeout:
             for line in self._queue.lines():
-                self._refuse_older(line, now - timeout)
+                if line.oldest.age[0] <= now - timeout:
+                    self._refuse_older(line, now - timeout)
         self._drain(now)
 
     def on_shutdown(self, error: Exception) -> None:
@@ -133,14 +133,12 @@ class Fifo(Scheduler):
         if not len(self._queue):
             return []
         overdue = self._state.overdue(self._effects.now())
-        lines: dict[Phase, list[Iterator[WaitingTicket]]] = {Phase.LOADING: [], Phase.QUEUED: []}
+        tickets: dict[Phase, list[WaitingTicket]] = {Phase.LOADING: [], Phase.QUEUED: []}
         for line in self._queue.lines():
             phase = Phase.LOADING if self._state.swaps.loading(line.replica) else Phase.QUEUED
-            lines[phase].append(line.in_turn(overdue))
-        found = ((phase, each) for phase, of_phase in lines.items() for each in _merged(of_phase, overdue))
-        return [
-            Waiting(ticket=each.ticket, phase=phase, position=position) for position, (phase, each) in enumerate(found)
-        ]
+            tickets[phase] += line.in_turn(overdue)
+        found = [(phase, each.ticket) for phase in tickets for each in _in_turn(tickets[phase], overdue)]
+        return [Waiting(ticket=each, phase=phase, position=position) for position, (phase, each) in enumerate(found)]
 
     def _priority(self, ticket: Ticket) -> int:
         return ticket.priority + self._state.hosted(ticket.replica).priority
@@ -156,18 +154,25 @@ class Fifo(Scheduler):
             return
         claims = StarvationClaims(self._queue, self._state, now)
         for line in self._queue.lines():
-            if self._effects.replica_state(line.replica) is None:
+            shown = self._effects.replica_state(line.replica)
+            if shown is None:
                 self._refuse_all(line, ReplicaLost(line.replica))
                 self._cancel_load(line.replica)
-            elif self._state.can_serve(line.replica):
+            elif shown is ReplicaState.READY and self._state.is_at_rest(line.replica):
                 self._serve(line, claims.barrier(line.replica), now)
+        if not self._may_load():
+            return
         running = self._state.running()
         in_turn = self._queue.lines_in_turn(self._state.overdue(now))
         for line in sorted(in_turn, key=lambda each: each.claims_from > now):
-            if self._state.is_loading_enough() and not self._giving_way():
-                return
             if self._start(line, running, claims, now):
+                if not self._may_load():
+                    return
                 running = self._state.running()
+
+    def _may_load(self) -> bool:
+        """Whether the host may load one replica more, or another one in place of a load that gives way."""
+        return not self._state.is_loading_enough() or bool(self._giving_way())
 
     def _is_next(self, waiting: WaitingTicket, barrier: TicketAge) -> bool:
         """Whether a ticket that comes would not wait behind another one."""
@@ -289,6 +294,5 @@ class Fair(Fifo):
     shares: ClassVar[bool] = True
 
 
-def _merged(lines: Sequence[Iterator[WaitingTicket]], overdue: float) -> Iterator[WaitingTicket]:
-    """The tickets of several lines in the order of service. Each line is in this order already."""
-    return lines[0] if len(lines) == 1 else heapq.merge(*lines, key=lambda waiting: waiting.turn(overdue))
+def _in_turn(tickets: Sequence[WaitingTicket], overdue: float) -> Sequence[WaitingTicket]:
+    return sorted(tickets, key=lambda waiting: waiting.turn(overdue))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
-from itertools import takewhile
+from itertools import chain, takewhile
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -68,10 +68,19 @@ class ReplicaLine:
                 return waiting
         return None
 
+    def turn(self, overdue: float) -> tuple[bool, TicketAge | TicketRank]:
+        """The ``WaitingTicket.turn`` of its next ticket."""
+        oldest = self._by_age[0]
+        return (oldest if oldest.age[0] <= overdue else self._by_rank[0]).turn(overdue)
+
     def in_turn(self, overdue: float) -> Iterator[WaitingTicket]:
         """The tickets in the order of ``WaitingTicket.turn``."""
-        yield from takewhile(lambda waiting: waiting.age[0] <= overdue, self._by_age)
-        yield from (waiting for waiting in self._by_rank if waiting.age[0] > overdue)
+        if not self._by_age or self._by_age[0].age[0] > overdue:
+            return iter(self._by_rank)
+        if self._by_age[-1].age[0] <= overdue:
+            return iter(self._by_age)
+        late = takewhile(lambda waiting: waiting.age[0] <= overdue, self._by_age)
+        return chain(late, (waiting for waiting in self._by_rank if waiting.age[0] > overdue))
 
     def add(self, waiting: WaitingTicket) -> None:
         """Insert a ticket."""
@@ -128,7 +137,7 @@ class TicketQueue:
 
     def lines_in_turn(self, overdue: float) -> list[ReplicaLine]:
         """Every line, sorted by the ``WaitingTicket.turn`` of its first ticket."""
-        return sorted(self._lines.values(), key=lambda line: next(line.in_turn(overdue)).turn(overdue))
+        return sorted(self._lines.values(), key=lambda line: line.turn(overdue))
 
     def tickets(self) -> list[WaitingTicket]:
         """Every ticket, in the order of arrival."""
