@@ -23,8 +23,8 @@ from enginehouse.fleet.live_backend import BackendInfo
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.routing.body.read import read_request
 from enginehouse.routing.body.rewrite import replace_model
+from enginehouse.routing.decision_plugins import StrategyTable
 from enginehouse.routing.router import Router
-from enginehouse.routing.strategies import StrategyTable
 from enginehouse.routing_facts import Placement, WeightedScorer
 
 ABLE = Capabilities(context_length=32768, vision=False, tools=True, json_mode=True)

@@ -72,7 +72,7 @@ MODULES = {
     "gateway/enginehouse/relay/live": ("live_request",),
     "gateway/enginehouse/relay/upstream": ("connection", "upstream"),
     "gateway/enginehouse/relay/web_sockets": ("web_socket",),
-    "gateway/enginehouse/routing": ("filter_chain", "router", "strategies"),
+    "gateway/enginehouse/routing": ("decision_plugins", "router"),
     "gateway/enginehouse/routing/body": ("read", "rewrite"),
     "gateway/enginehouse/telemetry": (
         "access_line",

@@ -9,8 +9,8 @@ from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.config.routing import Aliases, AliasSettings
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Route, Snapshot
+from enginehouse.routing.decision_plugins import StrategyTable
 from enginehouse.routing.router import Router
-from enginehouse.routing.strategies import StrategyTable
 from enginehouse.routing_facts import WeightedScorer
 from tests.support.installed_plugins import installed_plugins
 

@@ -21,11 +21,11 @@ from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.scorers import Scorer, WeightedScorer
 from enginehouse.interfaces.strategies import Strategy
 from enginehouse.plugin_manager.registry import Registry
+from enginehouse.routing.decision_plugins import StrategyTable
 from enginehouse.routing.guards import GuardedScorer
 from enginehouse.routing.router import Router
 from enginehouse.routing.rules import CanaryFilter, RuleFilter, Rules, TierFilter, ZoneFilter, Zones
 from enginehouse.routing.session import SessionExtractor
-from enginehouse.routing.strategies import StrategyTable
 
 _ERROR_SHARE = "error_share"
 """The filter that ``routing.error_share`` switches on."""

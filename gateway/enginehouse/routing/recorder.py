@@ -12,8 +12,7 @@ from enginehouse.domain.errors import RequestError
 from enginehouse.domain.explanation import ExplainedCandidate, Explanation, PrefixFacts, RouteDetails, Verdict
 from enginehouse.domain.replica import Candidate, Route, Snapshot
 from enginehouse.domain.requirements import Requirements
-from enginehouse.routing.filter_chain import Drop, FilterChain
-from enginehouse.routing.strategies import StrategyRunner
+from enginehouse.routing.decision_plugins import Drop, FilterChain, StrategyRunner
 
 _MOST_TRACED: Final = 10
 """The most candidates that a trace names."""

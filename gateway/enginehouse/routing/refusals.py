@@ -15,7 +15,7 @@ from enginehouse.domain.errors import (
 )
 from enginehouse.domain.replica import Reason, Snapshot
 from enginehouse.domain.requirements import Requirements
-from enginehouse.routing.filter_chain import FilterChain
+from enginehouse.routing.decision_plugins import FilterChain
 from enginehouse.routing.models_to_try import ModelToTry
 
 

@@ -17,13 +17,12 @@ from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import InferenceRequest, Requirements
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
-from enginehouse.routing.filter_chain import FilterChain
+from enginehouse.routing.decision_plugins import FilterChain, StrategyTable, must_wait
 from enginehouse.routing.guards import GuardedExtractor, GuardedScorer
 from enginehouse.routing.models_to_try import ModelsToTry, ModelToTry
 from enginehouse.routing.recorder import Recorder, refused_details
 from enginehouse.routing.refusals import refusal, unpaired
 from enginehouse.routing.rules import Rules, Zones
-from enginehouse.routing.strategies import StrategyTable, must_wait
 from enginehouse.telemetry.plugin_failures import plugin_failed
 from enginehouse.telemetry.plugin_times import SampledCall
 

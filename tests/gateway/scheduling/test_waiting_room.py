@@ -14,7 +14,7 @@ from enginehouse.domain.errors import NoHealthyBackend
 from enginehouse.domain.replica import Reason, Route
 from enginehouse.errors import QueueFull, QueueTimeout
 from enginehouse.interfaces.schedulers import SchedulingLimits
-from enginehouse.routing.strategies import must_wait
+from enginehouse.routing.decision_plugins import must_wait
 from enginehouse.routing_facts import Load
 from enginehouse.scheduling.flow_control import Backlog
 from enginehouse.scheduling.waiting_room import WaitingRoom
