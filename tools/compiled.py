@@ -117,10 +117,9 @@ MODULES = {
         "choices",
         "cost_row",
         "engine_costs",
-        "extractors",
-        "filters",
         "known_engines",
         "known_sections",
+        "needs",
         "shared_index",
     ),
 }

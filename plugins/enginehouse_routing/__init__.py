@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from enginehouse import Extractor, Filter, Register, Scorer, Strategy, hookimpl
 from enginehouse_routing.cache_aware import CacheAware
-from enginehouse_routing.extractors import JsonModeExtractor, TokensExtractor, ToolsExtractor, VisionExtractor
-from enginehouse_routing.filters import (
+from enginehouse_routing.needs import (
     CapabilitiesFilter,
     ContextLengthFilter,
     ErrorShareFilter,
     HealthFilter,
+    JsonModeExtractor,
     PausedFilter,
+    TokensExtractor,
+    ToolsExtractor,
+    VisionExtractor,
 )
 from enginehouse_routing.scorers import LatencyScorer, LoadScorer, PriorityScorer
 from enginehouse_routing.strategies import (

@@ -103,7 +103,7 @@ class CacheAware(Strategy):
 
     def placed(self, requirements: Requirements, chosen: Candidate) -> Placement | None:
         is_picked, is_plain, there = requirements is self._picked, chosen is self._plain, _NOTHING
-        prompt = self._prompt if is_picked else prompt_of(requirements)
+        prompt = self._prompt if is_picked else prompt_of(requirements) if requirements.extra else None
         engine = self._engines.used(chosen.backend)
         if not is_plain and chosen.state in _WITHOUT_CACHE:
             self._prefixes.keep(chosen.replica, chosen.cache_kept)

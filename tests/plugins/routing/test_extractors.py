@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from enginehouse import Requirements
 from enginehouse_kit.testing import request
-from enginehouse_routing.extractors import (
+from enginehouse_routing.needs import (
     LONGEST_TOKENS,
     JsonModeExtractor,
     TokensExtractor,

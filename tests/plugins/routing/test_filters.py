@@ -7,8 +7,13 @@ import pytest
 
 from enginehouse import Capabilities, Filter, Health
 from enginehouse_kit.testing import candidate, requirements
-from enginehouse_routing.extractors import LONGEST_TOKENS
-from enginehouse_routing.filters import CapabilitiesFilter, ContextLengthFilter, HealthFilter, PausedFilter
+from enginehouse_routing.needs import (
+    LONGEST_TOKENS,
+    CapabilitiesFilter,
+    ContextLengthFilter,
+    HealthFilter,
+    PausedFilter,
+)
 
 
 def kept(filter: Filter, needs: dict[str, Any], **fields: Any) -> bool:

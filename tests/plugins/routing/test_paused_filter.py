@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from enginehouse_kit.testing import candidate, check_filter, requirements
-from enginehouse_routing.filters import ErrorShareFilter
+from enginehouse_routing.needs import ErrorShareFilter
 from enginehouse_routing.structs import ErrorShareConfig
 from tests.support.routing import make_router, make_snapshot, take_route
 
