@@ -298,9 +298,6 @@ class Inbound(ResponseWriter):
             self._sent = True
             self._transport.write(head)
 
-    def settle(self, then: Callable[[RequestError | None], None]) -> None:
-        then(None)  # as the base does, but compiled: every request asks
-
     def write(self, chunk: bytes) -> None:
         """Send a piece, after the head if that has not been sent."""
         if self._chunked:

@@ -19,9 +19,12 @@ class ResponseWriter(ABC):
     any point. ``start`` sends nothing by itself: the head leaves together with the first piece. The client's connection
     calls the exchange's ``client_disconnected``, ``pause`` and ``resume``. A writer that watches the answer raises
     ``RequestError`` to refuse the rest of it.
+
+    ``holds_back``: it may still decide what the client gets when an answer was finished, and ``settle`` tells that.
     """
 
     __slots__ = ()
+    holds_back: bool = False
 
     @property
     def address(self) -> str:
@@ -71,10 +74,11 @@ class ResponseWriter(ABC):
 class PassingWriter(ResponseWriter):
     """Passes an answer on to another ``writer``. Subclasses change or watch it."""
 
-    __slots__ = ("_writer",)
+    __slots__ = ("_writer", "holds_back")
 
     def __init__(self, writer: ResponseWriter) -> None:
         self._writer = writer
+        self.holds_back = writer.holds_back
 
     @property
     def address(self) -> str:
