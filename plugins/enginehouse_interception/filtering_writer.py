@@ -74,7 +74,6 @@ class FilteringWriter(PassingWriter):
         now: Callable[[], float],
     ) -> None:
         super().__init__(writer)
-        self.holds_back = True
         self._chat = path.endswith("/chat/completions")
         self._listening = listening
         self._now = now

@@ -75,7 +75,6 @@ class SharingWriter(PassingWriter):
 
     def __init__(self, writer: ResponseWriter, memory: EngineMemory) -> None:
         super().__init__(writer)
-        self.holds_back = True
         self._sharer: Sharer | None = None
         self._readers: list[SharingWriter] = []
         self._head: tuple[int, bytes, int | None] | None = None

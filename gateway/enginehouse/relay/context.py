@@ -58,6 +58,7 @@ class RelayContext:
     - ``addresses``: the limits of client addresses, if there are any.
     - ``usage``: sums up what callers use, if that is kept. ``asks_usage``: engines are asked for that of streams.
     - ``counted_by``: the plugin that counts requests, for its failures.
+    - ``on_routed``: the observers of routes.
     - ``queues``: those of the backends that the gateway launches, and of those with a limit.
     """
 
@@ -109,8 +110,7 @@ class RelayContext:
         self.hedging = None
         self.budget = RetryBudget(0.0)
         self.counters = Counters(max_series)
-        told = observers.callbacks("routed")
-        self.decisions = Decisions(clock.epoch, partial(notify, told) if told else None)
+        self.decisions = Decisions(clock.epoch)
         self.activity = Activity()
         self.usage: RequestMeter | None = None
         self.asks_usage = False
@@ -118,6 +118,7 @@ class RelayContext:
         self.addresses: ClientAddresses | None = None
         self.translation: Middleware | None = None
         self.interception: Middleware | None = None
+        self.on_routed = observers.callbacks("routed")
         self._on_moved = observers.callbacks("moved")
 
     def queue_of(self, candidate: Candidate) -> RequestQueue | None:

@@ -72,13 +72,13 @@ class ResponseWriter(ABC):
 
 
 class PassingWriter(ResponseWriter):
-    """Passes an answer on to another ``writer``. Subclasses change or watch it."""
+    """Passes an answer on to another ``writer``. Subclasses change, watch or hold it."""
 
-    __slots__ = ("_writer", "holds_back")
+    __slots__ = ("_writer",)
+    holds_back = True
 
     def __init__(self, writer: ResponseWriter) -> None:
         self._writer = writer
-        self.holds_back = writer.holds_back
 
     @property
     def address(self) -> str:

@@ -12,7 +12,6 @@ from enginehouse.domain.explanation import PrefixFacts, RouteDetails
 from enginehouse.domain.replica import Reason, Route
 from enginehouse.domain.request import Headers, RepeatedHeaders
 from enginehouse.domain.request_record import AttemptRecord, EndedRequest, EngineTimings, RequestRecord, StreamGap
-from enginehouse.domain.requirements import Requirements
 
 _STEPS: Final = frozenset({"granted", "sent", "first_byte"})
 
@@ -217,23 +216,18 @@ def _ended(number: int, at: float, known: RequestFacts | RequestRecord, headers:
 class Decisions:
     """The last decisions. Routes are formatted only on request.
 
-    ``epoch`` tells the time of day in seconds. ``on_routed`` is called with each route, if anybody observes that.
+    ``epoch`` tells the time of day in seconds.
 
     An error is stored as its envelope. The exception itself would keep its traceback, and with it the request's body.
     """
 
-    def __init__(
-        self, epoch: Callable[[], float], on_routed: Callable[[str, Requirements, Route], None] | None, most: int = MOST
-    ) -> None:
+    def __init__(self, epoch: Callable[[], float], most: int = MOST) -> None:
         self._epoch = epoch
-        self._on_routed = on_routed
         self._ring: deque[tuple[float, _Decision | dict[str, Any]]] = deque(maxlen=most)
 
-    def routed(self, request_id: bytes, requirements: Requirements, route: Route) -> None:
-        """Store where a request is sent."""
-        self._ring.append((self._epoch(), (request_id, requirements.caller, route.requested, route)))
-        if self._on_routed is not None:
-            self._on_routed(request_id.decode(), requirements, route)
+    def routed(self, request_id: bytes, caller: str | None, route: Route) -> None:
+        """Store the route of a request that came with the key ``caller``."""
+        self._ring.append((self._epoch(), (request_id, caller, route.requested, route)))
 
     def refused(self, request_id: bytes, caller: str | None, requested: str, error: RequestError) -> None:
         """Store the error that refused a request for the model ``requested``."""

@@ -31,6 +31,7 @@ from enginehouse.relay.retries import (
     decide,
 )
 from enginehouse.telemetry.log_context import log_context
+from enginehouse.telemetry.observers import notify
 from enginehouse.telemetry.request_facts import AttemptFacts
 
 _SPENT: Final = ". It was not sent once more: routing.retry_budget is spent"
@@ -335,7 +336,9 @@ class Dispatch:
         self.attempt = attempt = Attempt(route, upstream, job.began if queue is None else NEVER, body)
         if routed_at is not None:
             attempt.began = routed_at
-        context.decisions.routed(job.request_id, requirements, route)
+        context.decisions.routed(job.request_id, requirements.caller, route)
+        if context.on_routed:
+            notify(context.on_routed, job.request_id.decode(), requirements, route)
         if queue is None:
             self._send()
         else:

@@ -16,6 +16,7 @@ from enginehouse.relay.heads.headers import AnswerHead
 from enginehouse.relay.retries import HedgeDelay
 from enginehouse.relay.upstream.connection import Receiver
 from enginehouse.scheduling.request_queue import RequestQueue
+from enginehouse.telemetry.observers import notify
 
 _OVERTAKEN: Final = "overtaken"
 """The outcome of an attempt whose rival was first to begin."""
@@ -180,7 +181,9 @@ class Hedge:
             return
         rival.follow()
         context.budget.take(context.clock.now())
-        context.decisions.routed(job.request_id, requirements, route)
+        context.decisions.routed(job.request_id, requirements.caller, route)
+        if context.on_routed:
+            notify(context.on_routed, job.request_id.decode(), requirements, route)
         self._rival = rival
         self._send(rival, reuse=True)
 
