@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from enginehouse.config.routing import MirrorSettings
 from enginehouse.domain.errors import NotFound, ShuttingDown
-from enginehouse.domain.request import Headers
+from enginehouse.domain.request import Headers, RepeatedHeaders
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.requirements import InferenceRequest
 from enginehouse.interfaces.protocols import Protocol
@@ -199,7 +199,7 @@ class Relay:
 
     def request_id(self, headers: Headers) -> bytes:
         """The id of a request with ``headers``: the client's, else a new one."""
-        theirs = find_request_id(headers)
+        theirs = headers.request_id if isinstance(headers, RepeatedHeaders) else find_request_id(headers)
         if theirs:
             return theirs
         self._named += 1

@@ -86,8 +86,6 @@ def with_authorization(withheld: frozenset[bytes]) -> frozenset[bytes]:
 
 def find_request_id(headers: Headers) -> bytes:
     """The id that the client gave its request; empty if there is none, or none to be used."""
-    if isinstance(headers, RepeatedHeaders):
-        return headers.request_id
     for name, value in headers:
         if name == b"x-request-id" and 0 < len(value) <= _LONGEST_ID and value.isascii():
             return value
