@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from enginehouse import ReplicaState
 from enginehouse.errors import LoadFailed
 from enginehouse.tickets import HostedReplica
+from enginehouse_kit.testing import OneAtATime
 from tests.support.fifo_host import fifo_host, waiting_tickets
 
 
@@ -229,3 +232,20 @@ def test_the_one_who_waited_longest_goes_first() -> None:
     here.serve_done("b")
 
     assert [line for line in here.log if line.startswith("swap")] == ["swap b -a", "swap c -b"]
+
+
+def test_a_host_that_loads_all_it_may_does_not_ask_for_evictions() -> None:
+    asked: list[str] = []
+
+    class Watched(OneAtATime):
+        def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
+            asked.append(target)
+            return super().eviction_for(target, running)
+
+    here = fifo_host(swapper=Watched(), max_loads=1, max_wait=60.0)
+    for replica in "abcd":
+        here.request(replica)
+    here.time = 60.0
+    asked.clear()
+    here.scheduler.on_tick(here.time)
+    assert asked == []
