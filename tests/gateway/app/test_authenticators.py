@@ -19,6 +19,7 @@ from enginehouse.domain.errors import Forbidden
 from enginehouse.errors import Overloaded, Unauthorized
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered
+from enginehouse.processes.workers.shared_memory import WorkerMemory
 from enginehouse.services import Configured
 from enginehouse_callers.accounts import KeyHolder
 from enginehouse_callers.kept_key import NewKey
@@ -171,6 +172,20 @@ def test_one_that_closes_without_a_word_lets_nobody_in_two_seconds_later(
         await house.callers.close()
 
     in_virtual_time(scenario())
+
+
+async def test_the_first_key_closes_all_processes_at_once(tmp_path: Path) -> None:
+    registry = load_plugins(PluginSettings()).registry
+    memory = WorkerMemory(1, registry)
+    processes = [Gateway(Config(), registry, shared=memory.accounts(number)) for number in range(2)]
+    for each in processes:
+        each.callers.open(tmp_path)
+    assert [await status(each) for each in processes] == [200, 200]
+    secret = callers_of(processes[0])._kept.new(NewKey(name="boss", admin=True), first=True)
+    assert [await status(each) for each in processes] == [401, 401]
+    assert [await status(each, x_api_key=secret) for each in processes] == [200, 200]
+    callers_of(processes[1])._kept.rotate("boss")
+    assert [await status(each, x_api_key=secret) for each in processes] == [401, 401]
 
 
 @pytest.mark.parametrize(("error", "code"), [(RuntimeError("no"), 500), (Overloaded("later"), 503)])
