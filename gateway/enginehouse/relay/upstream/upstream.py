@@ -132,7 +132,7 @@ class Upstream:
 
     A backend without a ``url`` is ``launched``: it cannot be reached until ``locate`` gives it one. ``clock``: read by
     its requests. ``pass_caller``: it is told whose requests it gets.
-    ``most_idle``: as for ``Pool``.
+    ``key_line``: the header line with the engine's own key, if it has one. ``most_idle``: as for ``Pool``.
     """
 
     def __init__(
@@ -153,8 +153,9 @@ class Upstream:
         self._verify_tls = settings.verify_tls
         self._most_idle = most_idle
         self.pool = self._pool(settings.url)
+        self._nowhere = self.pool if self.launched else None
         self._settings = settings
-        self._api_key = settings.api_key
+        self.key_line = f"authorization: Bearer {settings.api_key}\r\n".encode("latin-1") if settings.api_key else b""
         self.pass_caller = settings.pass_caller
         passes = settings.pass_authorization and not settings.api_key
         self._withheld = with_authorization(NOT_TO_ENGINE) if passes else NOT_TO_ENGINE
@@ -176,7 +177,10 @@ class Upstream:
         """Send requests to ``url`` from now on; if it is empty, the engine does not run."""
         self.pool.close()
         ahead, self._ahead = self._ahead, None
-        self.pool = ahead.pool if ahead is not None and ahead._settings.url == url else self._pool(url)
+        if ahead is not None and ahead._settings.url == url:
+            self.pool = ahead.pool
+        else:
+            self.pool = (None if url else self._nowhere) or self._pool(url)
         self._fixed.clear()
 
     def _pool(self, url: str) -> Pool:
@@ -187,11 +191,6 @@ class Upstream:
         """The engine's host and port; the host is empty while it does not run."""
         origin = self.pool.origin
         return origin.host, origin.port
-
-    @property
-    def key_line(self) -> bytes:
-        """The header line with the engine's own key, if it has one."""
-        return f"authorization: Bearer {self._api_key}\r\n".encode("latin-1") if self._api_key else b""
 
     @property
     def withheld_credentials(self) -> frozenset[bytes]:
