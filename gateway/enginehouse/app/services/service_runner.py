@@ -20,6 +20,7 @@ from enginehouse.config.schema import Config, ModelSettings, ReplicaRange
 from enginehouse.config.shape import dotted
 from enginehouse.domain.errors import ConfigError, EnginehouseError, RequestError
 from enginehouse.domain.foreign import describe
+from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.drivers import SupportsLoading
 from enginehouse.interfaces.services import Measured, Service
 from enginehouse.telemetry.plugin_failures import await_plugin, plugin_errors
@@ -36,70 +37,40 @@ class ServicePages(NamedTuple):
     callers: list[BaseRoute]
 
 
-class ServiceRun:
-    """One service, made and prepared for ``config``. It calls the service, and contains its failures.
+class ServiceCalls:
+    """Calls a service, and contains its failures. Its routes are added to ``pages``.
 
-    Its routes are added to ``pages``. ``state`` and ``error`` are what ``/api/status`` shows. Raises ``ConfigError`` or
-    ``PluginError``.
+    ``state`` and ``error`` are what ``/api/status`` shows. It does not know the service, which refers to it: a gateway
+    that is only built must leave no cycle.
     """
 
-    def __init__(self, parts: GatewayParts, type: str, config: Callable[[], Config], pages: ServicePages) -> None:
-        registry, key = parts.path.registry, dotted(config().service_path(type))
-        self.type = type
-        self._state, self._error = "starting", ""
-        self._plugin = identity(registry, "service", type, key)
+    def __init__(self, plugin: PluginId, pages: ServicePages) -> None:
+        self.type = plugin.type
+        self.state, self.error = "starting", ""
+        self._plugin = plugin
         self._pages = pages
         self._own_pages: list[tuple[list[BaseRoute], BaseRoute]] = []
         self._tasks = BackgroundTasks()
         self._begun: dict[object, float] = {}
-        self._access = ServiceAccess(parts, self, config)
-        own = config().service_tables.get(type)
-        self._service: Service = create(config(), registry, "service", type, key, own, key)
-        prepare(registry, "service", type, partial(self._service.prepare, self._access))
 
-    # --- for the gateway
-
-    def start(self) -> asyncio.Task[None]:
-        """Start the service; the task ends when it has started, or failed."""
-        return self._tasks.start(self._start())
-
-    def reconfigure(self) -> None:
-        """Tell the service that another configuration is in force."""
-        self.ask(partial(self._service.reconfigure, self._access))
-
-    def stop(self) -> asyncio.Task[None]:
-        """Call nothing any more but ``stop``; the task ends when that has returned, failed, or taken too long."""
-        self._tasks.cancel()
-        self._state = "stopped"
-        for pages, route in self._own_pages:
-            pages.remove(route)
-        self._own_pages.clear()
-        return asyncio.ensure_future(self._end(self.ask(self._service.stop)))
-
-    def row(self) -> Mapping[str, Any]:
-        """What ``/api/status`` says of it. It is hung if a call has not returned for long."""
-        hung = any(_now() - began > _HUNG_S for began in self._begun.values())
-        return {"name": self.type, "state": "hung" if hung else self._state, "error": self._error or None}
-
-    def status(self) -> Mapping[str, Any]:
-        """What the service shows itself."""
-        return self.ask(self._service.status) or {}
-
-    def measure(self) -> Measured:
-        """Its figures."""
-        return self.ask(self._service.measure) or {}
-
-    # --- for the service
+    @property
+    def hang(self) -> bool:
+        """Whether a call has not returned for long."""
+        return any(_now() - began > _HUNG_S for began in self._begun.values())
 
     def every(self, seconds: float, call: Callable[[], Awaitable[None] | None]) -> None:
         """Call it every so many seconds. A call that takes longer delays the next one."""
         self._tasks.start(self._repeat(seconds, call))
 
     def add_pages(self, routes: Sequence[BaseRoute], *, for_callers: bool = False) -> None:
-        """Answer these routes until ``stop``."""
+        """Answer these routes until ``end``."""
         pages = self._pages.callers if for_callers else self._pages.operators
         self._own_pages += [(pages, route) for route in routes]
         pages += routes
+
+    def start(self, call: Callable[[], Awaitable[None] | None]) -> asyncio.Task[None]:
+        """Begin with this call; the task ends when it has returned, or failed."""
+        return self._tasks.start(self._start(call))
 
     def ask(self, call: Callable[[], Any]) -> Any:
         """The result of a call; ``None`` if it fails, which is logged and shown in the status."""
@@ -107,12 +78,20 @@ class ServiceRun:
             with plugin_errors(self._plugin):
                 return call()
         except RequestError as error:
-            self._error = _text(error)
+            self.error = _text(error)
             return None
 
-    async def _start(self) -> None:
-        started = await self._succeeds(partial(self._service.start, self._access))
-        self._state = "running" if started else "failed"
+    def end(self, call: Callable[[], Awaitable[None] | None]) -> asyncio.Task[None]:
+        """Call nothing any more but this; the task ends when it has returned, failed, or taken too long."""
+        self._tasks.cancel()
+        self.state = "stopped"
+        for pages, route in self._own_pages:
+            pages.remove(route)
+        self._own_pages.clear()
+        return asyncio.ensure_future(self._end(self.ask(call)))
+
+    async def _start(self, call: Callable[[], Awaitable[None] | None]) -> None:
+        self.state = "running" if await self._succeeds(call) else "failed"
 
     async def _repeat(self, seconds: float, call: Callable[[], Awaitable[None] | None]) -> None:
         began = _now()
@@ -120,7 +99,7 @@ class ServiceRun:
             await asyncio.sleep(max(0.0, began + seconds - _now()))
             began = _now()
             if await self._succeeds(call):
-                self._error = ""
+                self.error = ""
 
     async def _succeeds(self, call: Callable[[], Awaitable[None] | None]) -> bool:
         this = object()
@@ -128,7 +107,7 @@ class ServiceRun:
         try:
             await await_plugin(self._plugin, _finished, call)
         except EnginehouseError as error:
-            self._error = _text(error)
+            self.error = _text(error)
             return False
         finally:
             del self._begun[this]
@@ -139,7 +118,47 @@ class ServiceRun:
             try:
                 await run_within(_STOP_S, await_plugin(self._plugin, _finished, lambda: stopping))
             except (EnginehouseError, TimeoutError) as error:
-                self._error = _text(error)
+                self.error = _text(error)
+
+
+class ServiceRun:
+    """One service, made and prepared for ``config``. Its routes are added to ``pages``.
+
+    Raises ``ConfigError`` or ``PluginError``.
+    """
+
+    def __init__(self, parts: GatewayParts, type: str, config: Callable[[], Config], pages: ServicePages) -> None:
+        registry, key = parts.path.registry, dotted(config().service_path(type))
+        self._calls = ServiceCalls(identity(registry, "service", type, key), pages)
+        self._access = ServiceAccess(parts, self._calls, config)
+        own = config().service_tables.get(type)
+        self._service: Service = create(config(), registry, "service", type, key, own, key)
+        prepare(registry, "service", type, partial(self._service.prepare, self._access))
+
+    def start(self) -> asyncio.Task[None]:
+        """Start the service; the task ends when it has started, or failed."""
+        return self._calls.start(partial(self._service.start, self._access))
+
+    def reconfigure(self) -> None:
+        """Tell the service that another configuration is in force."""
+        self._calls.ask(partial(self._service.reconfigure, self._access))
+
+    def stop(self) -> asyncio.Task[None]:
+        """Stop the service; the task ends when it has stopped."""
+        return self._calls.end(self._service.stop)
+
+    def row(self) -> Mapping[str, Any]:
+        """What ``/api/status`` says of it."""
+        calls = self._calls
+        return {"name": calls.type, "state": "hung" if calls.hang else calls.state, "error": calls.error or None}
+
+    def status(self) -> Mapping[str, Any]:
+        """What the service shows itself."""
+        return self._calls.ask(self._service.status) or {}
+
+    def measure(self) -> Measured:
+        """Its figures."""
+        return self._calls.ask(self._service.measure) or {}
 
 
 class Services:
