@@ -142,23 +142,24 @@ class Series:
         self.routing = Histogram(SHORT_BUCKETS)
         self.queue_wait = Histogram()
 
-    def add(self, facts: RequestFacts) -> None:
-        """Count a request that ended at this model of this backend."""
-        arrived, routed, granted = facts.arrived, facts.routed, facts.first_granted
-        self.duration.observe(facts.ended - arrived)
-        self.routing.observe(routed - arrived)
-        if facts.first_sent:
-            self.overhead.observe(facts.first_sent - arrived - (granted - routed if granted else 0.0))
-        if facts.queued:
-            self.queue_wait.observe(facts.queue_wait)
-
-    def answered(self, since_sent: float, since_arrival: float, seconds: float, events: int) -> None:
-        """Count an answer that began so long after its request, and took ``seconds``; ``events``: of a stream."""
-        self.first_byte.observe(since_sent)
-        if events:
-            self.first_token.observe(since_arrival)
-            if events > 1:
-                self.inter_token.observe(seconds / (events - 1))
+    def add(self, facts: RequestFacts, *, ended: bool, answered: bool) -> None:
+        """Count a request that ``ended`` at this model of this backend, or of which that ``answered`` the beginning."""
+        arrived = facts.arrived
+        if ended:
+            routed, granted = facts.routed, facts.first_granted
+            self.duration.observe(facts.ended - arrived)
+            self.routing.observe(routed - arrived)
+            if facts.first_sent:
+                self.overhead.observe(facts.first_sent - arrived - (granted - routed if granted else 0.0))
+            if facts.queued:
+                self.queue_wait.observe(facts.queue_wait)
+        if answered:
+            first_byte, events = facts.first_byte, facts.events
+            self.first_byte.observe(first_byte - facts.answered_sent)
+            if events:
+                self.first_token.observe(first_byte - arrived)
+                if events > 1:
+                    self.inter_token.observe((facts.ended - first_byte) / (events - 1))
 
 
 class Counters:
@@ -238,24 +239,25 @@ class Counters:
 
     def add(self, facts: RequestFacts) -> None:
         """Count a request that had attempts. A continued stream began at its first one."""
-        arrived, ended, first_byte, caller = facts.arrived, facts.ended, facts.first_byte, facts.caller or ""
+        caller, answered = facts.caller or "", facts.answered
         series = self._series.get((facts.backend or "", facts.model or ""))
         if series is None:
             series = self.series(facts.backend or "", facts.model or "")
-        series.add(facts)
+        begun = answered is not None and facts.answered_sent > 0 and facts.first_byte > 0
+        here = begun and answered is facts.attempts[-1]
+        series.add(facts, ended=True, answered=here)
         counts = series.keys.get(caller)
         if counts is None:
             counts = self.key_counts(series, caller)
         counts.add(facts)
         if facts.trace_id is not None:
-            series.duration.note(ended - arrived, facts.trace_id)
-        answered, sent = facts.answered, facts.answered_sent
-        if answered is not None and sent and first_byte:
-            if answered is not facts.attempts[-1]:
+            series.duration.note(facts.ended - facts.arrived, facts.trace_id)
+        if begun and answered is not None:
+            if not here:
                 series = self.series(answered.backend, answered.model)
-            series.answered(first_byte - sent, first_byte - arrived, ended - first_byte, facts.events)
+                series.add(facts, ended=False, answered=True)
             if facts.trace_id is not None and facts.events:
-                series.first_token.note(first_byte - arrived, facts.trace_id)
+                series.first_token.note(facts.first_byte - facts.arrived, facts.trace_id)
 
     def series(self, backend: str, model: str) -> Series:
         """The series of ``model`` on ``backend``; a new one if there is none yet, and room for it."""

@@ -38,7 +38,9 @@ class Sampled:
         counts.cached_tokens += 40
         counts.from_usage += 20
         series.duration.observe(first_token + 1)
-        series.answered(first_token, first_token, 1.0, 20)
+        series.first_byte.observe(first_token)
+        series.first_token.observe(first_token)
+        series.inter_token.observe(1.0 / 19)
 
     def pass_(self, seconds: int) -> None:
         for _ in range(seconds):
