@@ -18,7 +18,7 @@ from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.domain.ticket import Phase, SwapDone, SwapId, Ticket
 from enginehouse.interfaces.schedulers import Scheduler, SchedulingLimits, Waiting
 from enginehouse.interfaces.swappers import HostFacts, Swapper
-from enginehouse.scheduling.flow_control import Backlog, missed, unfit
+from enginehouse.scheduling.flow_control import Backlog, expected_wait, missed, unfit
 from enginehouse.scheduling.host_engines import EngineControl, EngineExits, EngineStops, SwapTasks
 from enginehouse.scheduling.request_queue import RequestQueue, TicketHolder
 from enginehouse.telemetry.observers import Observers, notify
@@ -315,6 +315,9 @@ class HostQueue(RequestQueue):
         """Refuse ``ticket``, which waits for a slot, or another one, if that would take too long."""
         self._tick_by(ticket.deadline)
         self._refuse_missed([ticket])
+        longest = expected_wait([self.backlog], self.backlog.waiting)
+        if longest <= min(ticket.deadline - self.now(), self._shed_after or math.inf):  # of all that wait
+            return
         waiting = [each.ticket for each in self.waiting() if each.phase is Phase.QUEUED]
         if ticket in waiting:
             refusal = unfit(ticket, waiting, [self.backlog], self._shed_after, self.now())

@@ -10,6 +10,7 @@ from enginehouse import ReplicaState
 from enginehouse.domain.errors import DeadlineMissed
 from enginehouse.domain.ticket import SwapDone
 from enginehouse.scheduling.host_engines import SwapTasks
+from enginehouse_scheduling.fifo import Fifo
 from tests.support.host_queues import FakeEngines, FakeHolder, QueueStage
 from tests.support.virtual_time import Run, in_virtual_time
 
@@ -104,5 +105,17 @@ def test_the_end_of_a_cancelled_load_leaves_the_next_one_of_the_replica(in_virtu
         assert swaps.seconds_left("a") == pytest.approx(3)
         swaps.cancel(again)
         await ends.get()
+
+    in_virtual_time(scenario())
+
+
+def test_while_all_may_wait_nobody_lists_them(in_virtual_time: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    lists: list[Fifo] = []
+    monkeypatch.setattr(Fifo, "waiting", lambda fifo: lists.append(fifo) or ())  # type: ignore[func-returns-value]
+
+    async def scenario() -> None:
+        stage = QueueStage("a")
+        assert request(stage, within=60).heard == request(stage, within=60).heard == []
+        assert lists == []
 
     in_virtual_time(scenario())
