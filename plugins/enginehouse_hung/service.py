@@ -57,6 +57,8 @@ class Hung(Service):
         for request in self._gateway.requests:
             if request.pieces is not None and request.backend is not None:
                 by_backend.setdefault(request.backend, []).append(request)
+        if not by_backend and not self._silences:
+            return
         now, known = self._gateway.clock.now(), self._silences
         names = {each.name for each in self._gateway.backends}
         self._silences = {name: known.get(name) or Silences() for name in {*known, *by_backend} if name in names}

@@ -59,8 +59,10 @@ def gauges(relay: Relay, engines: ManagedEngines) -> Iterator[Gauge]:
             for name, count in Counter(getattr(each, by) for each in chosen).items():
                 yield "queue", by, name, count
     fleet = relay.context.fleet
-    for backend in fleet.backends():
-        if usage := fleet.load(backend.name).kv_usage:
+    used = {name: usage for name in relay.context.upstreams if (usage := fleet.load(name).kv_usage)}
+    for backend in fleet.backends() if used else ():
+        if backend.name in used:
+            usage = used[backend.name]
             yield "kv_usage", "backend", backend.name, usage
             yield "kv_usage", "", "", usage
             for model in backend.models[:1]:
