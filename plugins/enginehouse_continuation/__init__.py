@@ -8,11 +8,9 @@ Everything here decides only; the gateway carries it out.
     restrictions     which requests' streams can be continued
     chunks           reads the events of chats and completions
     progress         the text and the tokens that have passed, also for another process
-    kept_events      keeps the events, and reads them when they are needed
-    stream_history   what another engine is asked for, and what is left for the client
+    stream_history   keeps the events; what another engine is asked for, and what is left for the client
     typed_history    the same for streams whose events have types
-    asking           asks the driver for the request that continues
-    rest             the ways to ask for the rest of a broken stream
+    rest             the ways to ask a driver for the rest of a broken stream
     moves            moves live streams on purpose
     reading_ahead    bounds the text that a backend reads for moves
     translator       turns the answer into the client's events

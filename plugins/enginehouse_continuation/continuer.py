@@ -14,12 +14,11 @@ from enginehouse.drivers import DriverSupport, SupportsContinuation
 from enginehouse.errors import CannotContinue
 from enginehouse.protocols import ProtocolRequest
 from enginehouse_continuation.gathered_answer import MOST_GATHERED, GatheredAnswer
-from enginehouse_continuation.kept_events import MOST_KEPT
 from enginehouse_continuation.moves import Moves
 from enginehouse_continuation.progress import SavedStream
 from enginehouse_continuation.rest import RestOfStream
 from enginehouse_continuation.restrictions import PATHS, why_not
-from enginehouse_continuation.stream_history import StreamHistory
+from enginehouse_continuation.stream_history import MOST_KEPT, StreamHistory
 from enginehouse_continuation.typed_history import TypedHistory, typed_answer
 
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from enginehouse import Candidate, RequestError
 from enginehouse.continuers import ContinuationWay, Question, Rest
 from enginehouse.drivers import Continuation, EngineClient, SupportsContinuation
 from enginehouse.errors import CannotContinue
-from enginehouse_continuation.asking import continuation_of
 from enginehouse_continuation.stream_history import StreamHistory
 from enginehouse_continuation.translator import AnswerAnew, ContinuationTranslator
 
@@ -56,3 +57,23 @@ class RestOfStream(Rest):
                 way = self._ways.pop(0)
         translator = ContinuationTranslator(history, continuation, driver.streams)
         return Question(continuation.path, continuation.body, way, translator)
+
+
+async def continuation_of(
+    history: StreamHistory, body: bytes, driver: SupportsContinuation, engine: EngineClient, *, exact: bool = True
+) -> Continuation:
+    """The request with which ``engine`` continues the stream; ``exact``: by its tokens, if the driver can.
+
+    ``body``: the client's request, as that engine would get it.
+
+    Raises ``CannotContinue``, or what the driver and the engine raise.
+    """
+    if why := history.why_not_continuable():
+        raise CannotContinue(f"The stream cannot be continued: {why}")
+    answer = history.partial(body)
+    if not exact:
+        answer = msgspec.structs.replace(answer, ids=None, pieces=None)
+    answer = await driver.fill_in(engine, answer)
+    if answer.prompt_ids is not None:
+        history.progress.learn_prompt(answer.prompt_ids)
+    return driver.continuation(answer)

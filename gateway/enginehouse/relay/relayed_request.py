@@ -12,7 +12,6 @@ from enginehouse.fleet.health import REFUSALS
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.continuers import Continuer, KeptStream
 from enginehouse.relay.answers.engine_error import context_error, readable_error
-from enginehouse.relay.answers.joined_reply import JoinedReply
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.answer_judge import AnswerJudge
 from enginehouse.relay.attempts.attempt import Attempt, client_error, defect
@@ -20,7 +19,7 @@ from enginehouse.relay.attempts.hedge import Hedge
 from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.heads.headers import ATTEMPTS, AnswerHead, origin_lines, wants_cache_line
-from enginehouse.relay.jobs.continuation_job import ContinuationJob
+from enginehouse.relay.jobs.continuation_job import ContinuationJob, JoinedReply
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.live_request import MovedStream
 from enginehouse.relay.moves.move import Move

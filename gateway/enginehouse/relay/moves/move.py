@@ -12,12 +12,12 @@ from enginehouse.domain.errors import CannotContinue, NotFound
 from enginehouse.domain.replica import Candidate, Health, ReplicaState
 from enginehouse.domain.request_record import StreamGap
 from enginehouse.interfaces.continuers import Continuer, KeptStream, Question
-from enginehouse.relay.answers.joined_reply import JoinedReply
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import NEVER, Attempt
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.heads.headers import AnswerHead
+from enginehouse.relay.jobs.continuation_job import JoinedReply
 from enginehouse.relay.jobs.hand_over_rules import never_alone
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.live_request import MovedStream
