@@ -17,6 +17,7 @@ from enginehouse.http.body_stream import MOST_UNREAD, BodyStream
 from enginehouse.http.framing import (
     MOST_HEAD,
     RequestPieces,
+    ambiguous_end,
     check_framing,
     head_too_large,
     head_without_upgrade,
@@ -112,7 +113,8 @@ class ClientConnection:
     # --- from the parser
 
     def on_message_begin(self) -> None:
-        self._check_end(False)
+        if self._pieces.done:
+            raise ambiguous_end()
         self._steps += _REQUEST
         self._in_head = True
         self.between = False
@@ -209,18 +211,14 @@ class ClientConnection:
                 return
             if last is not None and not self._parser.should_keep_alive():
                 last.keep_alive = False
-        self._check_end(True)
+        if not self._pieces.done:
+            raise ambiguous_end()
         self.between = True
         assert last is not None
         if last.answered and not last.keep_alive:  # a refused one
             self._transport.close()
         if last.received():
             self._arrived(last)
-
-    def _check_end(self, ends: bool) -> None:
-        """Refuse a request that the parser sees to end elsewhere than its head says."""
-        if self._pieces.done is not ends:
-            raise InvalidRequest("The end of the request is ambiguous")
 
     # --- the order of answers
 
@@ -268,7 +266,8 @@ class ClientConnection:
         if self.between and not self._unparsed and self._receive_known(data):
             return
         begins = self.between and not self._unparsed
-        self._unparsed = memoryview(bytes(self._unparsed) + data if self._unparsed else data)
+        received = bytes(self._unparsed) + data if self._unparsed else data
+        self._unparsed = memoryview(received) if len(received) > _MOST_AT_ONCE else received
         if not self._yields:
             self._steps = 0
             self._parse_on()
@@ -290,7 +289,7 @@ class ClientConnection:
         A read may have thousands of tiny chunks or requests. After many steps, other connections have a turn. Nothing
         is read meanwhile: uvloop reads dozens of times a turn.
         """
-        while self._unparsed and not (self._read_paused or self._has_unanswered()):
+        while self._unparsed and not (self._read_paused or (self.between and self._has_unanswered())):
             if self._steps > _MOST_STEPS:
                 self._transport.pause_reading()
                 self._parse_later()
@@ -299,7 +298,7 @@ class ClientConnection:
             end = self._pieces.take(data, in_body=not (self._in_head or self.between))
             self._unparsed = self._unparsed[end:]
             self._parse(data[:end])
-            if self._transport.is_closing():
+            if self._transport.closed:
                 self._unparsed = b""
 
     def _parse_later(self) -> None:
@@ -319,11 +318,14 @@ class ClientConnection:
     def _parse(self, data: bytes) -> None:
         self._charged += len(data)
         try:
-            self._feed(data)
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade:
+                self._upgrade()
             if self._pieces.done:
                 self._pieces.done = False
                 if not self.between:
-                    raise InvalidRequest("The end of the request is ambiguous")
+                    raise ambiguous_end()
         except (InvalidRequest, httptools.HttpParserError) as error:
             cause = error if isinstance(error, InvalidRequest) else error.__context__
             self._refuse(cause if isinstance(cause, InvalidRequest) else InvalidRequest(f"This is not HTTP: {error}"))
@@ -371,21 +373,18 @@ class ClientConnection:
         if b"origin" not in [name for name, _ in headers] and self._known.learn(data):
             self._known.meaning = AlikeHeads(target, headers, find_request_id(headers), wants_cache_line(headers))
 
-    def _feed(self, data: bytes) -> None:
-        """Parse ``data``. Requests to upgrade to another protocol than WebSocket are parsed again without ``Upgrade``.
+    def _upgrade(self) -> None:
+        """Let a handshake begin a WebSocket, and have any other request parsed again without ``Upgrade``.
 
-        Else the parser would take everything after their head, the body included, for the other protocol.
+        Else the parser would take everything after its head, the body included, for the other protocol.
         """
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            if self._is_web_socket():
-                behind = bytes(self._unparsed)
-                self._let_go()
-                self.server.open_web_socket(self._transport.released(), self._url, self._headers, behind)
-                return
-            version = self._parser.get_http_version()
-            self._parser.feed_data(head_without_upgrade(self._parser.get_method(), self._url, version, self._headers))
+        if self._is_web_socket():
+            behind = bytes(self._unparsed)
+            self._let_go()
+            self.server.open_web_socket(self._transport.released(), self._url, self._headers, behind)
+            return
+        version = self._parser.get_http_version()
+        self._parser.feed_data(head_without_upgrade(self._parser.get_method(), self._url, version, self._headers))
 
     def eof_received(self) -> bool:
         """Treat a client that sends no more as gone. It may still read an answer that ends with the connection."""

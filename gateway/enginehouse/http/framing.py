@@ -23,6 +23,11 @@ def head_too_large() -> InvalidRequest:
     return InvalidRequest(f"More than {MOST_HEAD} bytes of head")
 
 
+def ambiguous_end() -> InvalidRequest:
+    """The error for a request that the parser sees to end elsewhere than its head says."""
+    return InvalidRequest("The end of the request is ambiguous")
+
+
 def check_framing(version: str, headers: Headers) -> tuple[int, bool]:
     """The length of the body, and whether it comes in chunks. Raises ``InvalidRequest`` for an ambiguous head.
 
@@ -67,7 +72,7 @@ class RequestPieces:
     __slots__ = ("_chunked", "_in_trailers", "_line", "_skip", "done", "head")
 
     def __init__(self) -> None:
-        self.head = bytearray()
+        self.head = b""
         self._line = b""
         self._chunked = self._in_trailers = self.done = False
         self._skip = 0
@@ -82,8 +87,7 @@ class RequestPieces:
 
     def begin_body(self, length: int, chunked: bool) -> None:
         """The head is complete. The body has this ``length``, or comes in chunks."""
-        self.head.clear()
-        self._line = b""
+        self.head = self._line = b""
         self._chunked, self._in_trailers = chunked, False
         self._skip = 0 if chunked else length
         self.done = not (chunked or length)
@@ -97,7 +101,7 @@ class RequestPieces:
             self._skip -= end
             self.done = not self._skip
             return end
-        before = bytes(self.head[-3:])
+        before = self.head[-3:]
         end = (before + data).find(b"\r\n\r\n") + 4 - len(before)
         piece = data[:end] if end > 0 else data
         self.head += piece
