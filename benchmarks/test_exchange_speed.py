@@ -13,7 +13,7 @@ from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.relay.heads.headers import AnswerHead
+from enginehouse.relay.heads import AnswerHead
 from enginehouse.relay.response_writer import ResponseWriter
 from enginehouse.relay.upstream.connection import Connection, Receiver
 from enginehouse.relay.upstream.upstream import Pool

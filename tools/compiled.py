@@ -49,6 +49,7 @@ MODULES = {
     "gateway/enginehouse/relay": (
         "context",
         "engine_memory",
+        "heads",
         "pick",
         "queue_slot",
         "relay",
@@ -58,7 +59,6 @@ MODULES = {
     "gateway/enginehouse/relay/answers": ("json_in_pieces", "reply"),
     "gateway/enginehouse/relay/attempts": ("answer_judge", "attempt", "dispatch"),
     "gateway/enginehouse/relay/events": ("sse", "stream_check"),
-    "gateway/enginehouse/relay/heads": ("headers", "known_head"),
     "gateway/enginehouse/relay/jobs": (
         "continuation_job",
         "engine_job",

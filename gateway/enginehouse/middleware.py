@@ -10,7 +10,7 @@ from enginehouse.relay.engine_memory import EngineMemory, EngineShare, HeldAnswe
 from enginehouse.relay.events.sse import data_of, end_behind
 from enginehouse.relay.events.stream_check import message_of
 from enginehouse.relay.events.stream_form import PING
-from enginehouse.relay.heads.headers import NOT_TO_ENGINE, lines_without, read_lines
+from enginehouse.relay.heads import NOT_TO_ENGINE, lines_without, read_lines
 from enginehouse.relay.middleware import ChosenInterceptor, MiddlewareFacts, Opening, OpenRequest
 from enginehouse.relay.response_writer import OpenExchange, PassingWriter, ResponseWriter
 from enginehouse.routing.body.read import model_named, plain_json

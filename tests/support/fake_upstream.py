@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from enginehouse.aio.clock import SYSTEM_CLOCK
-from enginehouse.relay.heads.headers import AnswerHead
+from enginehouse.relay.heads import AnswerHead
 from enginehouse.relay.upstream.connection import Connection
 from tests.support.at_once import AT_ONCE
 from tests.support.fake_transport import FakeTransport

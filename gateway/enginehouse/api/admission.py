@@ -21,7 +21,7 @@ from enginehouse.interfaces import protocols
 from enginehouse.interfaces.accounting import Accounting
 from enginehouse.interfaces.authenticators import AdmittedCaller, Authenticator, Caller
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.heads.headers import read_behalf
+from enginehouse.relay.heads import read_behalf
 from enginehouse.relay.jobs.engine_job import EngineCall
 from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
 from enginehouse.relay.upstream.upload import Upload

@@ -25,8 +25,7 @@ from enginehouse.http.framing import (
 from enginehouse.http.inbound import Inbound, last_response
 from enginehouse.http.server import HttpServer
 from enginehouse.relay.attempts.attempt import NEVER
-from enginehouse.relay.heads.headers import find_request_id, wants_cache_line
-from enginehouse.relay.heads.known_head import KnownHead
+from enginehouse.relay.heads import KnownHead, find_request_id, wants_cache_line
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from enginehouse.domain.replica import ReplicaState
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.events.stream_form import stream_form
-from enginehouse.relay.heads.headers import error_lines
+from enginehouse.relay.heads import error_lines
 from enginehouse.relay.jobs.job import Suspects
 from enginehouse.relay.jobs.picking_job import PickingJob
 from enginehouse.relay.request import CLIENT_LEFT, LiveRequests, Request

@@ -14,7 +14,7 @@ from enginehouse.domain.requirements import InferenceRequest
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.relay.answers.gathering_writer import GatheringWriter
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.heads.headers import find_request_id
+from enginehouse.relay.heads import find_request_id
 from enginehouse.relay.jobs.engine_job import EngineCall, EngineJob
 from enginehouse.relay.jobs.form_job import FormJob, UploadJob
 from enginehouse.relay.jobs.gathering_job import GatheringJob

@@ -18,7 +18,7 @@ from enginehouse.relay.attempts.attempt import Attempt, client_error, defect
 from enginehouse.relay.attempts.hedge import Hedge
 from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.events.stream_form import stream_form
-from enginehouse.relay.heads.headers import ATTEMPTS, AnswerHead, origin_lines, wants_cache_line
+from enginehouse.relay.heads import ATTEMPTS, AnswerHead, origin_lines, wants_cache_line
 from enginehouse.relay.jobs.continuation_job import ContinuationJob, JoinedReply
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.live_request import MovedStream

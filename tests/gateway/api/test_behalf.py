@@ -8,7 +8,7 @@ from enginehouse.api.admission import Authentication
 from enginehouse.config.schema import KeySettings
 from enginehouse.domain.errors import RateLimited
 from enginehouse.domain.requirements import Requirements
-from enginehouse.relay.heads.headers import Behalf, read_behalf
+from enginehouse.relay.heads import Behalf, read_behalf
 from enginehouse_callers.keyring import Keyring
 from tests.support.fake_clock import StoppedClock
 from tests.support.keys import asking

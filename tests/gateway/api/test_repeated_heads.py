@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from enginehouse.config.schema import KeySettings
 from enginehouse.domain.request import AlikeHeads
 from enginehouse.http.client_connection import VARYING, repeated_headers
-from enginehouse.relay.heads.headers import (
+from enginehouse.relay.heads import (
     NOT_TO_ENGINE,
     TRACED_NOT_TO_ENGINE,
+    KnownHead,
     find_request_id,
     passing_lines,
     wants_cache_line,
     with_authorization,
 )
-from enginehouse.relay.heads.known_head import KnownHead
 from tests.gateway.api.test_requests import check
 from tests.support.fake_client import FakeClient
 from tests.support.h11_peer import read_requests

@@ -17,7 +17,7 @@ from enginehouse.relay.answers.reply import FastPath, Reply
 from enginehouse.relay.events.sse import LARGEST_HELD, framed
 from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.events.stream_form import stream_form
-from enginehouse.relay.heads.headers import AnswerHead
+from enginehouse.relay.heads import AnswerHead
 from enginehouse.relay.response_writer import ResponseWriter
 from enginehouse.relay.upstream.connection import Connection
 from enginehouse_continuation.stream_history import StreamHistory

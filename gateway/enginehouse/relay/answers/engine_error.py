@@ -13,7 +13,7 @@ from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
 from enginehouse.interfaces.engine_words import read_context_overflow
 from enginehouse.relay.events.stream_form import StreamForm
-from enginehouse.relay.heads.headers import AnswerHead, lines_without
+from enginehouse.relay.heads import AnswerHead, lines_without
 
 _MOST_QUOTED: Final = 500
 """Characters of an error that is not JSON."""

@@ -6,7 +6,7 @@ import msgspec
 
 from enginehouse.domain.errors import RequestError, UpstreamError, status_of
 from enginehouse.interfaces.continuers import Gathering
-from enginehouse.relay.heads.headers import lines_without
+from enginehouse.relay.heads import lines_without
 from enginehouse.relay.response_writer import PassingWriter, ResponseWriter
 
 _OF_STREAMS = (b"content-type:", b"cache-control:", b"x-accel-buffering:")

@@ -16,7 +16,7 @@ from enginehouse.relay.events.added_fields import Cut, cutter, joined_cuts
 from enginehouse.relay.events.sse import comment, data_of, data_of_typed, framed, is_whole, whole_events
 from enginehouse.relay.events.stream_check import BrokenStream, StreamCheck
 from enginehouse.relay.events.stream_form import StreamForm
-from enginehouse.relay.heads.headers import ATTEMPTS, AnswerHead, error_lines
+from enginehouse.relay.heads import ATTEMPTS, AnswerHead, error_lines
 from enginehouse.relay.response_writer import ResponseWriter
 from enginehouse.telemetry.answer_meter import AnswerMeter, AnswerSize, answer_ends, read_tokens, tokens_of
 from enginehouse.telemetry.counted_answers import Counted

@@ -17,7 +17,7 @@ from enginehouse.relay.attempts.dispatch import Dispatch
 from enginehouse.relay.attempts.hedge import Hedge
 from enginehouse.relay.engine_memory import EngineShare
 from enginehouse.relay.events.stream_check import message_of
-from enginehouse.relay.heads.headers import ATTEMPTS, AnswerHead
+from enginehouse.relay.heads import ATTEMPTS, AnswerHead
 from enginehouse.relay.jobs.job import Job, Suspects
 from enginehouse.relay.retries import Outcome
 from enginehouse.telemetry.counted_answers import Counted, check_answer, decode_answer, skim

@@ -13,7 +13,7 @@ from enginehouse.domain.replica import Route
 from enginehouse.domain.request_record import StreamGap
 from enginehouse.domain.tokens import Tokens
 from enginehouse.relay.engine_memory import HeldAnswer
-from enginehouse.relay.heads.headers import AnswerHead
+from enginehouse.relay.heads import AnswerHead
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.jobs.prompt_request import PromptRequest
 from enginehouse.relay.queue_slot import QueueSlot

@@ -12,7 +12,7 @@ from enginehouse.interfaces.continuers import KeptStream
 from enginehouse.relay.answers.engine_error import SAID_WITH
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch
-from enginehouse.relay.heads.headers import AnswerHead
+from enginehouse.relay.heads import AnswerHead
 from enginehouse.relay.retries import HedgeDelay
 from enginehouse.relay.upstream.connection import Receiver
 from enginehouse.scheduling.request_queue import RequestQueue

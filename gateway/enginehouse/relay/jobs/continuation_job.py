@@ -17,7 +17,7 @@ from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.events.sse import is_whole, whole_events
 from enginehouse.relay.events.stream_check import BrokenStream, StreamCheck
 from enginehouse.relay.events.stream_form import stream_form
-from enginehouse.relay.heads.headers import AnswerHead
+from enginehouse.relay.heads import AnswerHead
 from enginehouse.relay.jobs.job import Job, Suspects
 from enginehouse.relay.jobs.pairs import pair_route, prepare_pair
 from enginehouse.relay.jobs.prompt_request import PromptRequest

@@ -24,7 +24,7 @@ from enginehouse.interfaces.protocols import Translation
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.engine_facts import PATHS, with_priority
 from enginehouse.relay.events.stream_form import CHUNKED
-from enginehouse.relay.heads.headers import Behalf, deadline_in
+from enginehouse.relay.heads import Behalf, deadline_in
 from enginehouse.relay.jobs.prompt_request import PromptRequest
 from enginehouse.relay.upstream.upload import Upload
 from enginehouse.relay.upstream.upstream import Upstream

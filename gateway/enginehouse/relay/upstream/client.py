@@ -12,7 +12,7 @@ from enginehouse.domain.errors import NotFound, Overloaded, UpstreamError, Upstr
 from enginehouse.interfaces.drivers import EngineResponse
 from enginehouse.relay.engine_memory import FULL, HeldAnswer
 from enginehouse.relay.events.sse import LARGEST_HELD, is_whole, read_events, whole_events
-from enginehouse.relay.heads.headers import AnswerHead, read_lines
+from enginehouse.relay.heads import AnswerHead, read_lines
 from enginehouse.relay.upstream.connection import Connection
 from enginehouse.relay.upstream.upstream import Upstream
 

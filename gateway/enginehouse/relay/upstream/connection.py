@@ -13,8 +13,7 @@ import httptools
 from enginehouse.aio.write_batch import BatchedTransport, WriteBatch, batched
 from enginehouse.relay.answers.reply import FastPath
 from enginehouse.relay.events.sse import content_of, whole_chunks
-from enginehouse.relay.heads.headers import FOR_THE_GATEWAY, AnswerHead, without_named
-from enginehouse.relay.heads.known_head import KnownHead
+from enginehouse.relay.heads import FOR_THE_GATEWAY, AnswerHead, KnownHead, without_named
 
 _LARGEST_HEAD: Final = 64 * 1024
 """In bytes, as for clients. It bounds whatever comes between two pieces of body."""

@@ -15,7 +15,7 @@ from enginehouse.aio.write_batch import WriteBatch
 from enginehouse.config.schema import BackendSettings, TimeoutSettings
 from enginehouse.domain.errors import UpstreamError
 from enginehouse.domain.request import Headers
-from enginehouse.relay.heads.headers import (
+from enginehouse.relay.heads import (
     CREDENTIALS,
     NOT_TO_ENGINE,
     TRACED_NOT_TO_ENGINE,

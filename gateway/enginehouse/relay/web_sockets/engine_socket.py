@@ -16,7 +16,7 @@ from websockets.typing import Subprotocol
 from enginehouse.domain.errors import LoadFailed, Overloaded, RequestError, ShuttingDown, UpstreamError, UpstreamTimeout
 from enginehouse.domain.request import Headers
 from enginehouse.relay.attempts.attempt import NEVER
-from enginehouse.relay.heads.headers import FOR_THE_GATEWAY
+from enginehouse.relay.heads import FOR_THE_GATEWAY
 from enginehouse.relay.response_writer import Farewell, WebSocketPeer
 from enginehouse.relay.upstream.upstream import Upstream
 

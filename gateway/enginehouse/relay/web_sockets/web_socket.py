@@ -11,7 +11,7 @@ from enginehouse.domain.errors import LoadFailed, Overloaded, RequestError, Upst
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.engine_memory import EngineShare
-from enginehouse.relay.heads.headers import AnswerHead, origin_lines, read_lines
+from enginehouse.relay.heads import AnswerHead, origin_lines, read_lines
 from enginehouse.relay.jobs.engine_job import EngineJob
 from enginehouse.relay.request import CLIENT_LEFT, LiveRequests, Request
 from enginehouse.relay.response_writer import WebSocketPeer
