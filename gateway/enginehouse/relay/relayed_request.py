@@ -237,14 +237,14 @@ class RelayedRequest(Request):
         at_once, is_first = job.raw and head.status < 400, not attempt.answered_at
         if not (body or complete or at_once):
             return None
-        if is_first and rest is None and judge.turns_away(attempt, body, complete):
+        if rest is not None:  # first: nothing of a refusal is held, for the next way is tried in the same attempt
+            return body if self._accept(attempt, head, rest) else None
+        if is_first and judge.turns_away(attempt, body, complete):
             return None
         if not at_once and not (complete and is_first):
             body = attempt.hold(body, job.context.hold_answers, complete=complete)
             if not (body or complete):
                 return None
-        if rest is not None:
-            return body if self._accept(attempt, head, rest) else None
         if complete and head.status >= 400 and not is_first and self._dispatch.goes_elsewhere(body):
             return None
         if (problem := judge.problem(attempt, reply, body, complete)) is not None:

@@ -214,3 +214,15 @@ async def test_an_error_in_place_of_a_stream_blames_the_request_if_it_says_so(
     assert reply.status == status
     assert "cannot do that" in reply.error["message"]
     assert health(gateway) == {"a": Health.HEALTHY}
+
+
+async def test_tokens_of_an_answer_that_nobody_gets_are_not_its_callers(
+    house: OpenGateway, engine: StartEngine
+) -> None:
+    served = await engine()
+    gateway = await house(served)
+    served.says(GOOD[:-1] + b', "usage": {"prompt_tokens": 7, "completion_tokens": 9, "total_tokens": 16}}')
+    reply = await gateway.ask(gateway.post(stream=True))
+    assert reply.status == 502
+    [record] = [each.record for each in gateway.relay.context.activity.newest_first()]
+    assert (record.tokens_in, record.tokens_out) == (None, None)

@@ -98,10 +98,12 @@ class AnswerJudge:
         if not complete:
             reply.json = JsonInPieces()
             return None
-        found, reply.counted = read_answer(body, chosen.backend, may_be_error=is_checked)
+        found, counted = read_answer(body, chosen.backend, may_be_error=is_checked)
         if found is not None:
-            found = context_error(found.details.get("error"), chosen, job.requirements) or found
-        return found or misfit
+            return context_error(found.details.get("error"), chosen, job.requirements) or found
+        if misfit is None:
+            reply.counted = counted
+        return misfit
 
 
 def why_misfit(head: AnswerHead, backend: str, *, streams: bool) -> UpstreamInvalid | None:

@@ -15,6 +15,7 @@ from tests.support.scripted_engine import END, Cut, StartEngine, Step
 from tests.support.seen_stream import SeenStream, read_stream
 from tests.support.served_gateway import MODEL, OpenGateway, ServedGateway
 from tests.support.streaming_model import stream
+from tests.support.waiting import settled, until
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 VLLM = {"driver": "vllm"}
@@ -347,3 +348,21 @@ async def test_an_engine_that_exits_is_launched_again_for_its_stream(
         wire += await client.chunk()
     assert read_stream(wire).answer == unbroken(CHAT, body()).answer
     assert managed.starts == 1
+
+
+async def test_a_refusal_in_pieces_is_no_part_of_the_answer_to_the_next_way(
+    house: OpenGateway, model_engine: StartModelEngine
+) -> None:
+    first, other = await model_engine(), await model_engine()
+    gateway = await house(first, other, backend=VLLM)
+    first.breaks, gate = [Break(6, Cut.CLOSE)], asyncio.Event()
+    head = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: 15\r\n\r\n"
+    other.scripts = [(head + b'{"error"', gate, b': "no"}')]
+    asking = asyncio.create_task(ask(gateway, CHAT, body()))
+    call = await other.call()
+    await until(lambda: call.sent)
+    memory = gateway.relay.context.engine_memory
+    await settled(lambda: memory.held)
+    gate.set()
+    assert (await asking).ended
+    assert continued(gateway) == {("b", "broken", "text"): 1}
