@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from enginehouse.aio.write_batch import BatchedTransport
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.relay.middleware import Middleware, MiddlewareFacts, Opening
-from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
+from enginehouse.relay.response_writer import OpenExchange, PassingWriter, ResponseWriter
 from enginehouse.telemetry.plugin_failures import log_plugin_failure, plugin_failed
 
 Open = Callable[[ResponseWriter, Opening], OpenExchange]
@@ -75,6 +76,8 @@ class _GuardedExchange(OpenExchange):
         return self._request.backend if self._request is not None else ""
 
     def _open(self, writer: ResponseWriter, opening: Opening) -> OpenExchange:
+        if writer is not self._writer:
+            writer = _GuardedWriter(self._plugin, writer, self._writer)
         self._request = request = self._inner(writer, opening)
         return request
 
@@ -86,3 +89,27 @@ class _GuardedExchange(OpenExchange):
             self._exchange = request  # the plugin's is asked nothing more
             request.cancel(plugin_failed(self._plugin, error))
             return otherwise
+
+
+class _GuardedWriter(PassingWriter):
+    """Does as ``writer``, the plugin's. If that fails to break the connection of the ``client``, breaks it itself."""
+
+    __slots__ = ("_client", "_plugin")
+
+    def __init__(self, plugin: PluginId, writer: ResponseWriter, client: ResponseWriter) -> None:
+        super().__init__(writer)
+        self._plugin = plugin
+        self._client = client
+
+    def answer(self, status: int, lines: bytes, body: bytes) -> None:
+        self._writer.answer(status, lines, body)
+
+    def chunks_to(self) -> BatchedTransport | None:
+        return self._writer.chunks_to()
+
+    def abort(self) -> None:
+        try:
+            self._writer.abort()
+        except Exception as error:
+            log_plugin_failure(self._plugin, "failed to break off an answer", error)
+            self._client.abort()

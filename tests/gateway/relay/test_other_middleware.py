@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from enginehouse import Middleware
-from enginehouse.middleware import MiddlewareFacts, OpenExchange, Opening, ResponseWriter
+from enginehouse.middleware import MiddlewareFacts, OpenExchange, Opening, PassingWriter, ResponseWriter
 from enginehouse.plugin_manager.registry import Registry
 from tests.support.registries import registry_with
 from tests.support.scripted_engine import StartEngine
@@ -28,6 +28,8 @@ class Odd(Middleware):
     ) -> OpenExchange:
         if self.fails == "at once":
             raise ZeroDivisionError
+        if self.fails == "in its writer":
+            return inner(Writer(writer), opening)
         request: Any = inner(writer, opening)
         if self.fails == "in open":
             raise ZeroDivisionError
@@ -36,6 +38,14 @@ class Odd(Middleware):
         return Exchange(request) if self.fails == "in begin" else request
 
     def check_time(self, now: float) -> None:
+        raise ZeroDivisionError
+
+
+class Writer(PassingWriter):
+    def start(self, status: int, lines: bytes, length: int | None) -> None:
+        raise ZeroDivisionError
+
+    def abort(self) -> None:
         raise ZeroDivisionError
 
 
@@ -76,6 +86,17 @@ async def test_a_request_that_it_fails_with_gets_its_failure(
     assert error["message"].startswith("The middleware 'odd' of plugin 'acme' failed with ")
     await gateway.quiet()
     assert served.calls == []
+
+
+async def test_a_writer_of_it_that_fails_leaves_no_request_behind(
+    house: OpenGateway, engine: StartEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = await house(await engine(), interceptors=["volatile_lines"])
+    monkeypatch.setattr(Odd, "fails", "in its writer")
+    client = await gateway.client()
+    client.send(gateway.post())
+    assert await client.rest() == b""
+    await gateway.quiet()
 
 
 async def test_what_it_lets_pass_is_served(house: OpenGateway, engine: StartEngine) -> None:
