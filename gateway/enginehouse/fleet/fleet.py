@@ -362,14 +362,18 @@ class Fleet:
 
     def _note_pauses(self, now: float) -> None:
         pauses = [live.pauses for live in self._backends.values()]
-        self._pause_ends = min((each.next_end(now) for each in pauses), default=NEVER)
+        if now < self._pause_ends:  # else a pause has ended, and `_resume` has to publish that yet
+            self._pause_ends = min((each.next_end(now) for each in pauses), default=NEVER)
         self.has_suspects = any(each.suspicions for each in pauses)
 
     def _resume(self) -> None:
         """Publish what has changed because a pause has ended."""
-        if self._clock() >= self._pause_ends:
+        now = self._clock()
+        if now >= self._pause_ends:
+            self._pause_ends = NEVER
             for live in self._backends.values():
                 self._publish(live)
+            self._note_pauses(now)  # from then on: one may have ended meanwhile
 
     def _offer(self, live: LiveBackend, offers: dict[str, Candidate]) -> None:
         before, live.offers = live.offers, offers

@@ -98,3 +98,14 @@ def test_reports_of_backends_that_are_gone_are_ignored(fleet: Fleet) -> None:
     fleet.served("gone", "m")
     fleet.leave_alone("gone", 3)
     assert paused(fleet) == []
+
+
+@pytest.mark.parametrize("news", [lambda fleet: fleet.refused("a", "n", 404), lambda fleet: fleet.drain("b")])
+def test_a_pause_ends_though_the_news_of_another_model_come_first(
+    fleet: Fleet, clock: StoppedClock, news: Callable[[Fleet], None]
+) -> None:
+    fleet.refused("a", "m", 404)
+    assert paused(fleet) == ["m@a"]
+    clock.now += 6
+    news(fleet)
+    assert "m@a" not in paused(fleet)
