@@ -229,12 +229,13 @@ class Engine:
 
     def _begin_examination(self) -> asyncio.Task[None] | None:
         """Have a ready engine examined, unless one with this launch line was. Returns what the start must wait for."""
-        if self._examined == self.version:
+        is_measured = self.replica in self.launches.learned.measured
+        if is_measured and self._examined == self.version:
             self.listener.engine_examined(self)
             return None
         examination = self.launches.tasks.start(self.examine())
         # an engine that an earlier gateway has measured is as large, and takes as many requests, as it was
-        return None if self.replica in self.launches.learned.measured else examination
+        return None if is_measured else examination
 
     async def _prepare_gpus(self) -> None:
         """Choose the GPUs of an engine that is launched, and wait until ended engines have freed them."""

@@ -127,6 +127,19 @@ def test_an_engine_launched_again_takes_as_many_requests_as_before(in_virtual_ti
     in_virtual_time(scenario())
 
 
+def test_an_engine_whose_memory_is_not_known_is_measured_at_its_next_start(in_virtual_time: Run, stage: Stage) -> None:
+    async def scenario() -> None:
+        engines = stage.gateway()
+        await engines.start("a@a")
+        await engines.stop("a@a", None)
+        engines.measured.clear()  # as if it could not be measured, or its files had changed
+        await engines.start("a@a")
+        assert engines.measured == {"a@a": 1000}
+        await engines.stop("a@a", None)
+
+    in_virtual_time(scenario())
+
+
 def test_a_ready_engine_counts_as_examined_even_if_nobody_waits_for_it_any_more(
     in_virtual_time: Run, stage: Stage
 ) -> None:
