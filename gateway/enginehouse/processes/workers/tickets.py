@@ -90,7 +90,8 @@ class OwnerQueues(ToWorkerQueues):
         if found is None:  # the request has left meanwhile, and has told the owner so
             return
         self.close(found.ticket)
-        found.queue.backlog.granted(found.queue.now())
+        if (backlog := found.queue.backlog).waiting:  # as in ``HostQueue``
+            backlog.granted(found.queue.now())
         found.queue.began(found.ticket.replica, ticket, generation)
         if not found.holder.granted():
             found.queue.served(found.ticket.replica)

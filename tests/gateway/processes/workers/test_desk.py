@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any, cast
 
 from enginehouse.domain.ticket import Ticket
 from enginehouse.processes.workers.channel import Send
-from enginehouse.processes.workers.tickets import TicketDesk
+from enginehouse.processes.workers.messages import BackendPlace
+from enginehouse.processes.workers.tickets import OwnerQueues, TicketDesk
 from enginehouse.scheduling.request_queue import RequestQueue, TicketHolder
 
 
@@ -66,3 +68,25 @@ def test_a_request_for_a_backend_that_is_gone_is_told_so() -> None:
     desk = TicketDesk(0, {}, keeping(sent), lambda: None, lambda _: None)
     desk.submit(1, "a", Ticket(id="request/1", replica="m@a"))
     assert "The replica 'm@a' was lost while the request waited for it" in str(sent)
+
+
+class Holder:
+    """A request that takes its ticket."""
+
+    def granted(self) -> bool:
+        return True
+
+    def refused(self, error: Exception, joined_load: bool = False) -> None:
+        raise error
+
+
+async def test_only_grants_while_others_wait_show_a_worker_how_fast_the_host_is() -> None:
+    owner: Any = SimpleNamespace(send=lambda *_: None)
+    queues = OwnerQueues(owner, dict, lambda: None)
+    queues.place(BackendPlace("a", None, "own"), "local")
+    queue = queues.by_backend["a"]
+    for number in (1, 2):
+        queue.submit(Ticket(id=f"request-{number}", replica="m@a"), Holder())
+    queues.granted(1, 0)
+    queues.granted(2, 0)
+    assert queue.backlog.rate == 0
