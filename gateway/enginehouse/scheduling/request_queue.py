@@ -54,7 +54,7 @@ class RequestQueue(ABC):
 
     @abstractmethod
     def served(self, replica: str, caller: str | None = None, keep_alive: float | None = None) -> None:
-        """Report that a granted request has ended. ``caller``, ``keep_alive``: as for ``QueueListener.served``."""
+        """Report that a granted request has ended. ``caller``, ``keep_alive``: as for ``EngineControl.served``."""
 
     @abstractmethod
     def connection_lost(self, replica: str, generation: int) -> None:

@@ -1,1 +1,1 @@
-"""The ``matrix`` swapper. Expressions pass ``source``, ``tokens``, ``parser``, ``sets``, ``program``, ``solve``."""
+"""The ``matrix`` swapper. ``expressions`` reads its sets, ``solve`` compiles them and finds the best one."""
