@@ -92,20 +92,20 @@ def answer_ends(answer: bytes) -> tuple[bytes, bytes]:
     return answer[:_END], answer[-_END:]
 
 
-def read_tokens(
-    tail: bytes, first: bytes = b"", found: Counted | None = None, *, nested: bool = False
-) -> Tokens | None:
+def read_tokens(tail: bytes, first: bytes = b"", *, nested: bool = False) -> Tokens | None:
     """The tokens in the ``usage`` of an answer's end, found without decoding the rest; ``None`` without one.
 
-    Anthropic's streams tell the prompt's tokens at their beginning, in ``first``. ``found``: in the answer as a whole.
-    ``nested``: they may be in an object of the last event, as OpenAI's Responses have them.
+    Anthropic's streams tell the prompt's tokens at their beginning, in ``first``. ``nested``: they may be in an object
+    of the last event, as OpenAI's Responses have them.
     """
-    if found is None:
-        tail = tail[-_TAIL:]
-        found = _last_counted(tail, _KEY, nested) or _last_counted(tail[-_END:], _TIMINGS, False)
-        if found is None:
-            return None
-    usage, timings = found.usage, found.timings
+    tail = tail[-_TAIL:]
+    found = _last_counted(tail, _KEY, nested) or _last_counted(tail[-_END:], _TIMINGS, False)
+    return None if found is None else tokens_in(found, first)
+
+
+def tokens_in(counted: Counted, first: bytes = b"") -> Tokens | None:
+    """The tokens of an answer that tells what was ``counted``; ``first``: its beginning, if it is a stream."""
+    usage, timings = counted.usage, counted.timings
     if usage is None:
         return _timed(timings) if timings is not None else None
     prompt, cached = _of_prompt(usage)

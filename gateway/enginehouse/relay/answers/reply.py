@@ -9,6 +9,7 @@ import msgspec
 
 from enginehouse.aio.write_batch import BatchedTransport
 from enginehouse.domain.errors import RequestError, UpstreamError
+from enginehouse.domain.tokens import Tokens
 from enginehouse.interfaces.continuers import KeptStream
 from enginehouse.relay.answers.json_in_pieces import JsonInPieces
 from enginehouse.relay.answers.renaming import RenamedPieces, renaming
@@ -19,7 +20,6 @@ from enginehouse.relay.events.stream_form import StreamForm
 from enginehouse.relay.heads import ATTEMPTS, AnswerHead, error_lines
 from enginehouse.relay.response_writer import ResponseWriter
 from enginehouse.telemetry.answer_meter import AnswerMeter, AnswerSize, answer_ends, read_tokens, tokens_of
-from enginehouse.telemetry.counted_answers import Counted
 from enginehouse.telemetry.trace_context import capture
 
 _MOST_KEPT: Final = 64 * 1024
@@ -39,7 +39,7 @@ class Reply:
 
     - ``begun``: the engine's answer has begun.
     - ``status``: of the head; 0 until the writer has it.
-    - ``counted``: what the engine counted, if the answer was read as a whole.
+    - ``is_read``: the answer was read as a whole, and ``tokens`` are those that the engine has counted.
     - ``json``: follows an answer in pieces that must be whole JSON.
     - ``is_over``: the last event of a stream has passed, even if its engine does not end the answer.
     - ``paused``: the client is slow.
@@ -51,7 +51,8 @@ class Reply:
 
     begun: bool = False
     status: int = 0
-    counted: Counted | None = None
+    is_read: bool = False
+    tokens: Tokens | None = None
     json: JsonInPieces | None = None
     is_over: bool = False
     paused: bool = False
@@ -282,7 +283,7 @@ class Reply:
     def measure(self) -> AnswerSize:
         """The size of the engine's answer, as far as it has passed."""
         if self._meter is None:
-            return len(self._whole), 0, read_tokens(self._whole, found=self.counted)
+            return len(self._whole), 0, self.tokens if self.is_read else read_tokens(self._whole)
         if self.history is not None:
             self.history.count()
         size, events, tokens = self._meter.total()

@@ -20,6 +20,7 @@ from enginehouse.relay.events.stream_check import message_of
 from enginehouse.relay.heads import ATTEMPTS, AnswerHead
 from enginehouse.relay.jobs.job import Job, Suspects
 from enginehouse.relay.retries import Outcome
+from enginehouse.telemetry.answer_meter import tokens_in
 from enginehouse.telemetry.counted_answers import Counted, check_answer, decode_answer, skim
 
 
@@ -101,8 +102,10 @@ class AnswerJudge:
         found, counted = read_answer(body, chosen.backend, may_be_error=is_checked)
         if found is not None:
             return context_error(found.details.get("error"), chosen, job.requirements) or found
-        if misfit is None:
-            reply.counted = counted
+        if misfit is None and counted is not None:
+            reply.is_read = True
+            if counted.usage is not None or counted.timings is not None:
+                reply.tokens = tokens_in(counted)
         return misfit
 
 
