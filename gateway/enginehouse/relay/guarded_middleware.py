@@ -35,7 +35,7 @@ class GuardedMiddleware(Middleware):
     def check_time(self, now: float) -> None:
         try:
             self._inner.check_time(now)
-        except Exception as error:
+        except BaseException as error:
             log_plugin_failure(self._plugin, "failed in check_time", error)
 
 
@@ -84,7 +84,7 @@ class _GuardedExchange(OpenExchange):
     def _try(self, call: Callable[[], T], otherwise: T) -> T:
         try:
             return call()
-        except Exception as error:
+        except BaseException as error:
             request = self._request if self._request is not None else self._open(self._writer, self._opening)
             self._exchange = request  # the plugin's is asked nothing more
             request.cancel(plugin_failed(self._plugin, error))
@@ -110,6 +110,6 @@ class _GuardedWriter(PassingWriter):
     def abort(self) -> None:
         try:
             self._writer.abort()
-        except Exception as error:
+        except BaseException as error:
             log_plugin_failure(self._plugin, "failed to break off an answer", error)
             self._client.abort()

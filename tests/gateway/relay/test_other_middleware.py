@@ -35,7 +35,7 @@ class Odd(Middleware):
             raise ZeroDivisionError
         if self.fails == "with nonsense":
             return None  # type: ignore[return-value]
-        return Exchange(request) if self.fails == "in begin" else request
+        return Exchange(request) if self.fails.endswith("in begin") else request
 
     def check_time(self, now: float) -> None:
         raise ZeroDivisionError
@@ -54,7 +54,7 @@ class Exchange(OpenExchange):
         self.request = request
 
     def begin(self, body: bytes, caller: object = None) -> None:
-        raise ZeroDivisionError
+        raise SystemExit if Odd.fails.startswith("exits") else ZeroDivisionError
 
     def cancel(self, error: Exception | None = None) -> None: ...
 
@@ -73,7 +73,7 @@ def registry() -> Registry:
     return registry_with("middleware", "odd", Odd, instead_of="interception")
 
 
-@pytest.mark.parametrize("fails", ["at once", "in open", "with nonsense", "in begin"])
+@pytest.mark.parametrize("fails", ["at once", "in open", "with nonsense", "in begin", "exits in begin"])
 async def test_a_request_that_it_fails_with_gets_its_failure(
     house: OpenGateway, engine: StartEngine, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
