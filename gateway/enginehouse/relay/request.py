@@ -161,6 +161,7 @@ class Request(LiveRequest):
             if job.context.addresses is not None:
                 job.admit_address(job.context.addresses, self.address)
             self._dispatch.start()
+            self._live_requests.routed += 1
         except RequestError as error:
             job.advise(error)
             self.fail(error)
@@ -234,14 +235,15 @@ class LiveRequests:
     """Knows the live requests, has them check their time limits every 100 ms, and reports each that has ended.
 
     One sweep over all requests is far cheaper than timers that are set and cancelled for each piece of an answer. A
-    request that raises in it fails alone. The sweep also counts new requests for the budget of retries, sends the
-    progress reports that are due, lets middleware do what is due, and has the waiting room plan: a slot may be free for
-    a reason that no queue reports, such as a backend's health.
+    request that raises in it fails alone. The sweep also counts the requests that were routed for the budget of
+    retries, sends the progress reports that are due, lets middleware do what is due, and has the waiting room plan: a
+    slot may be free for a reason that no queue reports, such as a backend's health.
 
     - ``live``: those that have not ended, the oldest first, each with a number that no later one gets.
     - ``delivery``: brings records to observers.
     - ``log_access``: writes the line of a request to the access log, if there is one.
     - ``on_ended``: is called last with each job that has ended, if anybody wants that.
+    - ``routed``: how many were sent on their way since the last sweep: a refused one adds nothing to the budget.
     """
 
     def __init__(self, context: RelayContext, delivery: RecordDelivery, progress_reports: ProgressReports) -> None:
@@ -252,7 +254,8 @@ class LiveRequests:
         self._observed = delivery.callbacks
         self._context = context
         self._progress_reports = progress_reports
-        self._begun = self._counted = 0
+        self.routed = 0
+        self._begun = 0
         self._next_sweep: asyncio.TimerHandle | None = None
 
     def begin(self, request: LiveRequest) -> None:
@@ -274,8 +277,8 @@ class LiveRequests:
         now = context.clock.now()
         if live:  # first: whatever happens below, the next sweep comes
             self._next_sweep = asyncio.get_running_loop().call_later(_EVERY_S, self._sweep)
-        context.budget.count(now, self._begun - self._counted)
-        self._counted = self._begun
+        context.budget.count(now, self.routed)
+        self.routed = 0
         each_alone(live, lambda request: request.check_time(now))
         for each in (context.translation, context.interception):
             if each is not None:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+from time import perf_counter
 
 import pytest
 
+from enginehouse.relay.retries import AT_LEAST
 from tests.support.scripted_engine import ScriptedEngine, StartEngine, chunk
 from tests.support.served_gateway import OpenGateway, ServedGateway
 from tests.support.stream_events import event
@@ -356,3 +358,17 @@ async def test_a_500_where_another_engine_serves_counts_against_a_backend(
         "a": "unhealthy",
         "b": "healthy",
     }
+
+
+async def test_refused_requests_allow_no_retries(house: OpenGateway, engine: StartEngine) -> None:
+    engines = [await engine() for _ in range(2)]
+    gateway = await house(*engines, routing={"retry_budget": 1.0})
+    client = await gateway.client()
+    for _ in range(8 * AT_LEAST):  # longer than it takes until they would be counted
+        assert (await client.ask(gateway.post({"model": "unknown"}))).status == 404
+    for _ in range(AT_LEAST):
+        gateway.relay.context.budget.take(perf_counter())
+    for each in engines:
+        each.otherwise((each.answer(status=500),))
+    await client.ask(gateway.post())
+    assert dict(gateway.relay.context.counters.retries_refused) == {"retry": 1}
