@@ -6,14 +6,12 @@ Everything here decides only; the gateway carries it out.
 
     continuer        which streams are kept, and how they go on
     restrictions     which requests' streams can be continued
-    chunks           reads the events of chats and completions
-    progress         the text and the tokens that have passed, also for another process
+    progress         reads the events of chats and completions: the text and the tokens that have passed
     stream_history   keeps the events; what another engine is asked for, and what is left for the client
     typed_history    the same for streams whose events have types
-    rest             the ways to ask a driver for the rest of a broken stream
+    rest             the ways to ask a driver for the rest of a broken stream, and the client's events of it
     moves            moves live streams on purpose
     reading_ahead    bounds the text that a backend reads for moves
-    translator       turns the answer into the client's events
     gathered_answer  makes one answer of a stream
 """
 

@@ -8,9 +8,8 @@ from enginehouse.continuers import KeptStream, Question, StreamMove
 from enginehouse.drivers import one_token
 from enginehouse.errors import CannotContinue
 from enginehouse_continuation.reading_ahead import ReadingAhead, ReadingTurn
-from enginehouse_continuation.rest import continuation_of
+from enginehouse_continuation.rest import ContinuationTranslator, continuation_of
 from enginehouse_continuation.stream_history import StreamHistory
-from enginehouse_continuation.translator import ContinuationTranslator
 
 
 class Moves:

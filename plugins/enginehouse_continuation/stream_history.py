@@ -10,8 +10,16 @@ import msgspec
 from enginehouse import Candidate
 from enginehouse.continuers import KeptStream, MemoryShare, PieceMeter, StreamTokens, cutter, is_whole, replace_model
 from enginehouse.drivers import PartialAnswer, StreamTraits, SupportsContinuation
-from enginehouse_continuation.chunks import ABSENT, DONE, AnswerPiece, StreamChunk, common_fields, read_chunks
-from enginehouse_continuation.progress import AnswerProgress, SavedStream
+from enginehouse_continuation.progress import (
+    ABSENT,
+    DONE,
+    AnswerPiece,
+    AnswerProgress,
+    SavedStream,
+    StreamChunk,
+    common_fields,
+    read_chunks,
+)
 from enginehouse_continuation.restrictions import (
     has_joined_tokens,
     number,

@@ -12,7 +12,7 @@ from enginehouse.continuers import AnswerDiffers, MemoryShare, read_events, repl
 from enginehouse.drivers import StreamTraits, SupportsContinuation
 from enginehouse.protocols import ChatPiece, TypedAnswer
 from enginehouse.runtime import PluginId, log_plugin_failure
-from enginehouse_continuation.chunks import ABSENT, AnswerPiece, ChunkChoice, StreamChunk
+from enginehouse_continuation.progress import ABSENT, AnswerPiece, ChunkChoice, StreamChunk
 from enginehouse_continuation.stream_history import StreamHistory
 
 _SAYS_NO = (ValueError, LookupError, TypeError, AttributeError, RecursionError)

@@ -16,11 +16,10 @@ from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.launch_spec import LaunchSpec
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.continuation_rules import ContinuationRules
 from enginehouse.relay.endpoints import Endpoints
 from enginehouse.relay.engine_facts import EngineFacts
 from enginehouse.relay.guarded_continuer import GuardedContinuer
-from enginehouse.relay.retries import HedgeDelay
+from enginehouse.relay.retries import ContinuationRules, HedgeDelay
 from enginehouse.routing.body.rewrite import FiltersByName
 from enginehouse.routing.models_to_try import ModelsToTry
 from enginehouse.scheduling.scheduling_rules import scheduling_limits

@@ -16,12 +16,11 @@ from enginehouse.interfaces.continuers import Continuer, NewShare
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.relay.answers.engine_error import retry_after
-from enginehouse.relay.continuation_rules import ContinuationRules
 from enginehouse.relay.endpoints import Endpoints
 from enginehouse.relay.engine_facts import EngineFacts
 from enginehouse.relay.engine_memory import EngineMemory, EngineShare
 from enginehouse.relay.middleware import Middleware
-from enginehouse.relay.retries import HedgeDelay, RetryBudget
+from enginehouse.relay.retries import ContinuationRules, HedgeDelay, RetryBudget
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.rewrite import FiltersByName
 from enginehouse.routing.router import Router
