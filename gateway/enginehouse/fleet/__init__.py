@@ -1,4 +1,5 @@
 """Backends and their replicas: live state, health, load figures, and the immutable snapshot that decisions read.
 
-Other packages call ``fleet`` only.
+Read ``fleet`` first, which other packages call. It keeps each ``live_backend``, whose ``health`` decides what failures
+mean. ``workers`` is what processes tell each other of backends.
 """
