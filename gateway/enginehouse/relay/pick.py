@@ -133,7 +133,7 @@ class Pick(Request):
         if attempt is not None and attempt.upstream.address != (host, port):
             self._dispatch.blame(UpstreamError(f"Backend '{attempt.upstream.name}' did not answer"))
 
-    # --- from operators and the watchdog
+    # --- from operators and the sweep over live requests
 
     def cut_off(self, why: str) -> None:
         self.broke(why)

@@ -20,7 +20,7 @@ class ResponseWriter(ABC):
     calls the exchange's ``client_disconnected``, ``pause`` and ``resume``. A writer that watches the answer raises
     ``RequestError`` to refuse the rest of it.
 
-    ``holds_back``: it may still decide what the client gets when an answer was finished, and ``settle`` tells that.
+    ``holds_back``: it may still decide what the client gets when an answer was finished. Only then is ``settle`` asked.
     """
 
     __slots__ = ()

@@ -36,8 +36,8 @@ from enginehouse.telemetry.plugin_failures import log_plugin_failure, plugin_err
 from enginehouse.telemetry.trace_context import Trace, with_trace
 
 _ids = itertools.count(1)
-"""The answers of an engine that cannot serve what others may serve: it lacks the model, or the gateway's key."""
 Suspects = tuple[tuple[Candidate, int], ...]
+"""The answers of an engine that cannot serve what others may serve: it lacks the model, or the gateway's key."""
 
 
 class Job(ABC):

@@ -1,1 +1,1 @@
-"""Requests in progress, as operators, the watchdog and the counters see them."""
+"""Requests in progress, as operators, the sweep over all of them and the counters see them."""

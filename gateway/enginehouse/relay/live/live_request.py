@@ -1,4 +1,4 @@
-"""A request in progress, as operators, the watchdog and the counters see it."""
+"""A request in progress, as operators, the sweep over all of them and the counters see it."""
 
 from __future__ import annotations
 
