@@ -5,7 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from enginehouse import UsageStore
 from enginehouse.callers import AuditEntry, UsageRow
@@ -23,17 +25,18 @@ CREATE TABLE IF NOT EXISTS audit (
   id INTEGER PRIMARY KEY, time REAL, who TEXT, address TEXT, act TEXT, status INTEGER, outcome TEXT
 );
 """
-_ADD = """
-INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
-  requests = requests + excluded.requests, failed = failed + excluded.failed,
-  tokens_in = tokens_in + excluded.tokens_in, tokens_cached = tokens_cached + excluded.tokens_cached,
-  tokens_out = tokens_out + excluded.tokens_out, seconds = seconds + excluded.seconds, cost = cost + excluded.cost,
-  wh = wh + excluded.wh
+_NAMES = ("hour", "key", "model", "user")
+_FIGURES = ("requests", "failed", "tokens_in", "tokens_cached", "tokens_out", "seconds", "cost", "wh")
+_COLUMNS = (*_NAMES, *_FIGURES)
+"""Always named: a newer version may have added one to the file."""
+_ADD = f"""
+INSERT INTO usage ({", ".join(_COLUMNS)}) VALUES ({", ".join("?" for _ in _COLUMNS)}) ON CONFLICT DO UPDATE SET
+  {", ".join(f"{name} = {name} + excluded.{name}" for name in _FIGURES)}
 """
-_SUMS = (
-    "sum(requests), sum(failed), sum(tokens_in), sum(tokens_cached), sum(tokens_out), sum(seconds), sum(cost), sum(wh)"
-)
+_USAGE = f"SELECT {', '.join(_COLUMNS)} FROM usage WHERE hour >= ? AND hour < ?"
+_SUMS = ", ".join(f"sum({name})" for name in _FIGURES)
 _DAY_S = 86400
+_values = attrgetter(*_COLUMNS)
 
 
 class SqliteUsage(UsageStore):
@@ -48,16 +51,15 @@ class SqliteUsage(UsageStore):
 
     def add(self, rows: Sequence[UsageRow], entries: Sequence[AuditEntry]) -> None:
         with self._open() as connection:
-            connection.executemany(_ADD, [_values(row) for row in rows])
+            connection.executemany(_ADD, map(_values, rows))
             connection.executemany(
                 "INSERT INTO audit (time, who, address, act, status, outcome) VALUES (?, ?, ?, ?, ?, ?)",
                 [(each.time, each.who, each.address, each.act, each.status, each.outcome) for each in entries],
             )
 
     def usage(self, since: float, until: float) -> Sequence[UsageRow]:
-        asked = "SELECT * FROM usage WHERE hour >= ? AND hour < ?"
-        with closing(self._open().execute(asked, (since, until))) as found:
-            return [UsageRow(*row) for row in found]
+        with closing(self._open().execute(_USAGE, (since, until))) as found:
+            return [_row(values) for values in found]
 
     def sums(
         self, since: float, until: float, by: Sequence[str], key: str | None = None, most: int | None = None
@@ -71,7 +73,7 @@ class SqliteUsage(UsageStore):
             values.append(key)
         asked += " GROUP BY 1, 2, 3, 4 LIMIT ?"
         with closing(self._open().execute(asked, (*values, -1 if most is None else most))) as found:
-            return [UsageRow(*row) for row in found]
+            return [_row(values) for values in found]
 
     def audit(self, since: float, most: int) -> Sequence[AuditEntry]:
         asked = "SELECT time, who, address, act, status, outcome FROM audit WHERE time >= ? ORDER BY id DESC LIMIT ?"
@@ -103,5 +105,5 @@ class SqliteUsage(UsageStore):
         return self._connection
 
 
-def _values(row: UsageRow) -> tuple[object, ...]:
-    return tuple(getattr(row, name) for name in row.__struct_fields__)
+def _row(values: Sequence[Any]) -> UsageRow:
+    return UsageRow(**dict(zip(_COLUMNS, values, strict=True)))

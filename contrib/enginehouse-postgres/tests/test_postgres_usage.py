@@ -64,6 +64,32 @@ def test_nothing_is_added_twice_and_nothing_is_lost_if_the_server_ends(postgres:
     usage.close()
 
 
+def test_tables_of_an_older_version_get_the_column_that_they_lack(postgres: RunningPostgres) -> None:
+    store(postgres, "older").audit(0, 1)
+    with psycopg.connect(postgres.url) as connection:
+        connection.execute("ALTER TABLE older.usage DROP COLUMN wh")
+        connection.execute(
+            'INSERT INTO older.usage (hour, key, model, "user", requests, failed, tokens_in, tokens_cached, '
+            "tokens_out, seconds, cost) VALUES (3600, 'a', 'm', '', 2, 0, 0, 0, 0, 0, 0)"
+        )
+    usage = store(postgres, "older")
+    usage.add([row("a"), UsageRow(hour=3600, key="b", model="m", user="", requests=1, wh=1.5)], [])
+    assert [(each.key, each.requests, each.wh) for each in usage.usage(0, 7200)] == [("a", 3, 0.0), ("b", 1, 1.5)]
+    usage.close()
+
+
+def test_tables_of_a_newer_version_may_have_more_columns(postgres: RunningPostgres) -> None:
+    store(postgres, "newer").audit(0, 1)
+    with psycopg.connect(postgres.url) as connection:
+        connection.execute("ALTER TABLE newer.usage ADD COLUMN water DOUBLE PRECISION DEFAULT 0")
+    usage = store(postgres, "newer")
+    usage.add([row("a")], [])
+    usage.add([row("a")], [])
+    assert list(usage.usage(0, 7200)) == [row("a", 2)]
+    assert [each.requests for each in usage.sums(0, 7200, ("key",))] == [2]
+    usage.close()
+
+
 def test_an_address_that_is_none_is_refused_without_its_password() -> None:
     for url in ("postgresql://a:secret@[x/y z", "env:NO_SUCH_VARIABLE"):
         with pytest.raises(ConfigError) as refused:

@@ -55,7 +55,7 @@ def _check(factory: Callable[[], UsageStore], folder: Path) -> None:
 
 
 def _row(hour: int, key: str) -> UsageRow:
-    return UsageRow(hour, key, "m", "", 1, 0, 10, 4, 5, 0.5, 0.25)
+    return UsageRow(hour, key, "m", "", 1, 0, 10, 4, 5, 0.5, 0.25, 0.125)
 
 
 def _expect_sums(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -19,35 +20,41 @@ CREATE SCHEMA IF NOT EXISTS {schema};
 CREATE TABLE IF NOT EXISTS {schema}.usage (
   hour BIGINT, key TEXT, model TEXT, "user" TEXT, requests BIGINT, failed BIGINT, tokens_in BIGINT,
   tokens_cached BIGINT, tokens_out BIGINT, seconds DOUBLE PRECISION, cost DOUBLE PRECISION,
-  wh DOUBLE PRECISION,
+  wh DOUBLE PRECISION DEFAULT 0,
   PRIMARY KEY (hour, key, model, "user")
 );
 CREATE TABLE IF NOT EXISTS {schema}.audit (
   id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, time DOUBLE PRECISION, who TEXT, address TEXT, act TEXT,
   status INTEGER, outcome TEXT
 );
+ALTER TABLE {schema}.usage ADD COLUMN IF NOT EXISTS wh DOUBLE PRECISION DEFAULT 0;
 """
+"""The last statement is for tables of 0.1.0."""
 _LOCK = 0x656E67696E65
 """Of gateways that make the tables at the same time."""
-_ADD = """
-INSERT INTO {schema}.usage AS known VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+_NAMES = ("hour", "key", "model", "user")
+_COUNTS = ("requests", "failed", "tokens_in", "tokens_cached", "tokens_out")
+_FIGURES = (*_COUNTS, "seconds", "cost", "wh")
+_COLUMNS = (*_NAMES, *_FIGURES)
+"""Always named: a newer version may have added one to the table."""
+_NAMED = ", ".join(f'"{name}"' for name in _COLUMNS)
+_ADD = f"""
+INSERT INTO {{schema}}.usage AS known ({_NAMED}) VALUES ({", ".join("%s" for _ in _COLUMNS)})
 ON CONFLICT (hour, key, model, "user") DO UPDATE SET
-  requests = known.requests + excluded.requests, failed = known.failed + excluded.failed,
-  tokens_in = known.tokens_in + excluded.tokens_in, tokens_cached = known.tokens_cached + excluded.tokens_cached,
-  tokens_out = known.tokens_out + excluded.tokens_out, seconds = known.seconds + excluded.seconds,
-  cost = known.cost + excluded.cost, wh = known.wh + excluded.wh
+  {", ".join(f"{name} = known.{name} + excluded.{name}" for name in _FIGURES)}
 """
 _NOTE = "INSERT INTO {schema}.audit (time, who, address, act, status, outcome) VALUES (%s, %s, %s, %s, %s, %s)"
-_USAGE = "SELECT * FROM {schema}.usage WHERE hour >= %s AND hour < %s"
-_SUMS = """
-SELECT {hour}, {key}, {model}, {user}, sum(requests)::bigint, sum(failed)::bigint, sum(tokens_in)::bigint,
-  sum(tokens_cached)::bigint, sum(tokens_out)::bigint, sum(seconds), sum(cost), sum(wh)
-FROM {schema}.usage WHERE hour >= %s AND hour < %s AND (%s::text IS NULL OR key = %s) GROUP BY 1, 2, 3, 4 LIMIT %s
+_USAGE = f"SELECT {_NAMED} FROM {{schema}}.usage WHERE hour >= %s AND hour < %s"
+_SUMS = f"""
+SELECT {{hour}}, {{key}}, {{model}}, {{user}},
+  {", ".join(f"sum({name}){'::bigint' if name in _COUNTS else ''}" for name in _FIGURES)}
+FROM {{schema}}.usage WHERE hour >= %s AND hour < %s AND (%s::text IS NULL OR key = %s) GROUP BY 1, 2, 3, 4 LIMIT %s
 """
 _AUDIT = """
 SELECT time, who, address, act, status, outcome FROM {schema}.audit WHERE time >= %s ORDER BY id DESC LIMIT %s
 """
 _DAY_S = 86400
+_values = attrgetter(*_COLUMNS)
 _PATIENCE_S = 5
 """In seconds: until a connection or a statement is given up. The gateway tries again later."""
 _REMEDY = 'write plugins.postgres.url = "postgresql://USER@HOST/DATABASE", or "env:NAME" for a variable that has it'
@@ -69,14 +76,14 @@ class PostgresUsage(UsageStore):
 
     def add(self, rows: Sequence[UsageRow], entries: Sequence[AuditEntry]) -> None:
         with self._open().transaction(), self._open().cursor() as cursor:
-            cursor.executemany(self._of(_ADD), sorted(map(msgspec.structs.astuple, rows)))  # in one order: no deadlock
+            cursor.executemany(self._of(_ADD), sorted(map(_values, rows)))  # in one order: no deadlock
             cursor.executemany(
                 self._of(_NOTE),
                 [(each.time, each.who, each.address, each.act, each.status, each.outcome) for each in entries],
             )
 
     def usage(self, since: float, until: float) -> Sequence[UsageRow]:
-        return [UsageRow(*row) for row in self._open().execute(self._of(_USAGE), (since, until))]
+        return [_row(values) for values in self._open().execute(self._of(_USAGE), (since, until))]
 
     def sums(
         self, since: float, until: float, by: Sequence[str], key: str | None = None, most: int | None = None
@@ -86,7 +93,7 @@ class PostgresUsage(UsageStore):
             name: sql.Identifier(name) if name in by else sql.SQL("NULL::text") for name in ("key", "model", "user")
         }
         asked = sql.SQL(_SUMS).format(schema=self._schema, hour=sql.SQL(hour), **names)
-        return [UsageRow(*row) for row in self._open().execute(asked, (since, until, key, key, most))]
+        return [_row(values) for values in self._open().execute(asked, (since, until, key, key, most))]
 
     def audit(self, since: float, most: int) -> Sequence[AuditEntry]:
         return [AuditEntry(*row) for row in self._open().execute(self._of(_AUDIT), (since, most))]
@@ -120,6 +127,10 @@ class PostgresUsage(UsageStore):
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
                 connection.execute(self._of(_TABLES))
         return connection
+
+
+def _row(values: Sequence[Any]) -> UsageRow:
+    return UsageRow(**dict(zip(_COLUMNS, values, strict=True)))
 
 
 def _address(url: str) -> str:
