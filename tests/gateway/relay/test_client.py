@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from typing import Protocol
 
@@ -152,3 +153,14 @@ async def test_an_engine_without_events_is_not_followed(
     events, reason = await follow(client(served, timeout=0.1))
     assert events == []
     assert why in reason
+
+
+async def test_a_question_that_is_given_up_before_it_begins_leaves_no_warning(
+    engine: StartEngine, client: MakeClient, recwarn: pytest.WarningsRecorder
+) -> None:
+    asking = asyncio.ensure_future(client(await engine()).request("GET", "/health"))
+    asking.cancel()
+    await asyncio.wait({asking})
+    del asking
+    gc.collect()
+    assert not recwarn.list

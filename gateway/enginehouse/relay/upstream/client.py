@@ -53,12 +53,13 @@ class Client:
         Raises ``UpstreamError``, also for an answer that is too large, ``UpstreamTimeout`` for one that is late, and
         ``Overloaded`` if there is no room for it.
         """
-        answer = self._request(method, path, body)
-        return answer if self._timeout is None else self._within(self._timeout, answer)
+        if self._timeout is None:
+            return self._request(method, path, body)
+        return self._within(self._timeout, method, path, body)
 
-    async def _within(self, seconds: float, answer: Coroutine[Any, Any, EngineResponse]) -> EngineResponse:
+    async def _within(self, seconds: float, method: str, path: str, body: bytes) -> EngineResponse:
         try:
-            return await run_within(seconds, answer)
+            return await run_within(seconds, self._request(method, path, body))
         except TimeoutError:
             raise UpstreamTimeout(f"no answer from {self._upstream.name} in {seconds:g} s") from None
 
