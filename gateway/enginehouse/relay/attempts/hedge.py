@@ -202,9 +202,11 @@ class Hedge:
 
     def _send(self, rival: Attempt, *, reuse: bool) -> None:
         job = self._dispatch.job
+        first = job.trace_lines
         if job.trace is not None:
             job.trace_lines = job.trace.lines(len(self._dispatch.attempts) + 1)
-        rival.send(self, job.request(rival.upstream, rival.body), reuse=reuse)
+        request, job.trace_lines = job.request(rival.upstream, rival.body), first
+        rival.send(self, request, reuse=reuse)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

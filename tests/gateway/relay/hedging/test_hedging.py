@@ -225,3 +225,24 @@ async def test_other_requests_are_asked_of_one_replica(race: Race) -> None:
     gate.set()
     assert (await client.reply()).status == 200
     assert race.calls == [1, 0]
+
+
+async def test_a_stale_connection_does_not_give_the_first_engine_the_span_of_the_hedge(
+    house: OpenGateway, model_engine: StartModelEngine, slow_machine: None
+) -> None:
+    first, second = await model_engine(), await model_engine()
+    backends = {"b": {"url": second.url, "models": [MODEL], "driver": "vllm", "priority": 9}}
+    rules = {"hedge_after": "5ms", "strategy": "priority_only"}
+    traces = {"traces": "otlp", "sample_ratio": 1.0}
+    gateway = await house(first, backend=VLLM, backends=backends, routing=rules, telemetry=traces)
+    client = await gateway.client()
+    await client.ask(gateway.post({**BODY, "stream": False}))
+    stale, shut = asyncio.Event(), Race.shut(second)
+    first.scripts = [(stale, Cut.RESET)]
+    client.send(gateway.post(BODY))
+    await second.call()
+    stale.set()
+    assert read_stream((await client.reply()).body).answer == WHOLE.answer
+    spans = [call.header(b"traceparent") for call in (*first.calls[1:], *second.calls)]
+    assert spans[0] == spans[1] != spans[2]
+    shut.set()
