@@ -1,4 +1,4 @@
-"""One word, one meaning: class names of the core (DESIGN, section 1); and the maps of packages name what is there."""
+"""One word, one meaning: class names of the core; and the maps of packages name what is there."""
 
 from __future__ import annotations
 

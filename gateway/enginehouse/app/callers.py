@@ -102,6 +102,18 @@ class Callers:
         self.accounting.open(folder, deliver)
         self.authentication.ask_again()
 
+    def warn_of_missing_operators(self) -> None:
+        """Log it if nobody can use operators' pages."""
+        try:
+            if self.authentication.has_operators:
+                return
+        except Exception:  # an authenticator fails: it does so for each request too, and is reported then
+            return
+        _log.warning(
+            "Nobody can use operators' pages: everyone needs a credential, and no operator has one (set a key with "
+            "admin = true in auth.keys, or use an authenticator whose has_operators returns true)"
+        )
+
     @property
     def folder(self) -> str:
         """The state folder; empty before ``open``."""

@@ -140,6 +140,7 @@ class Gateway:
         self._drained = drained
         self._state_file = state_file or StateFile(state_folder(self.config.server.name))
         self.path.open(self._state_file.folder)
+        self.callers.warn_of_missing_operators()
         try:
             self.engines.build(self._state_file, self._prober, self.relay.drains)
         except PluginError as error:

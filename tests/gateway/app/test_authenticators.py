@@ -12,13 +12,13 @@ import msgspec
 import pytest
 
 from enginehouse import Authenticator, ConfigError, Headers, InvalidRequest, PluginError
-from enginehouse.app import Gateway
+from enginehouse.app import Gateway, rehearse_start
 from enginehouse.callers import Caller, LimitAmounts
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.domain.errors import Forbidden
 from enginehouse.errors import Overloaded, Unauthorized
 from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.plugin_manager.registry import Registered
+from enginehouse.plugin_manager.registry import Registered, Registry
 from enginehouse.processes.workers.shared_memory import WorkerMemory
 from enginehouse.services import Configured
 from enginehouse_callers.accounts import KeyHolder
@@ -75,15 +75,26 @@ class Opens(Names):
         return self.opened
 
 
+class Operators(Names):
+    """Some of those whom it knows are operators."""
+
+    def has_operators(self) -> bool:
+        return True
+
+
 Open = Callable[..., httpx.AsyncClient]
 
 
 def gateway(*types: type[Authenticator], **sections: object) -> Gateway:
+    return Gateway(msgspec.convert(sections, Config), registry_with(*types))
+
+
+def registry_with(*types: type[Authenticator]) -> Registry:
     registry = load_plugins(PluginSettings()).registry
     origin = {"entry_point": "acme", "module": "acme", "distribution": "acme", "version": "1"}
     for each in types:
         registry.add([Registered(kind="authenticator", type=each.__name__.lower(), factory=each, **origin)])
-    return Gateway(msgspec.convert(sections, Config), registry)
+    return registry
 
 
 async def status(house: Gateway, **headers: str) -> int:
@@ -172,6 +183,19 @@ def test_one_that_closes_without_a_word_lets_nobody_in_two_seconds_later(
         await house.callers.close()
 
     in_virtual_time(scenario())
+
+
+@pytest.mark.parametrize(
+    ("type", "admin", "warns"),
+    [(Names, None, True), (Names, False, True), (Names, True, False), (Operators, None, False), (Opens, None, False)],
+)
+def test_a_start_warns_if_nobody_can_be_an_operator(
+    type: type[Authenticator], admin: bool | None, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys = [] if admin is None else [{"name": "ann", "key": "secret-of-ann", "admin": admin}]
+    rehearse_start(msgspec.convert({"auth": {"keys": keys}}, Config), registry_with(type))
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert ["Nobody can use operators' pages" in text for text in said] == [True] * warns
 
 
 async def test_the_first_key_closes_all_processes_at_once(tmp_path: Path) -> None:
