@@ -2,7 +2,7 @@
 
 ::
 
-    drivers/, schedulers/, limits/   base classes and bookkeeping
+    drivers/, schedulers, limits/    base classes and bookkeeping
     credentials                      what requests show, for authenticators
     cache_events/                    follows the prefix caches of engines
     projection, offload              the worst case of a KV cache; chooses the requests that leave a full one
