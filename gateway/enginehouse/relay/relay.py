@@ -11,7 +11,7 @@ from enginehouse.domain.errors import NotFound, ShuttingDown
 from enginehouse.domain.request import Headers, RepeatedHeaders
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.requirements import InferenceRequest
-from enginehouse.interfaces.protocols import Protocol
+from enginehouse.interfaces.protocols import Protocol, Translation
 from enginehouse.relay.answers.gathering_writer import GatheringWriter
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.heads import find_request_id
@@ -73,8 +73,9 @@ class Relay:
         protocol = context.protocols.get(path)
         if protocol is not None and decoded is None:
             return self.open_translated(writer, path, headers, protocol)
-        opening = Opening(path, headers, decoded=decoded)
-        return self._open_request(writer, opening) if context.interception is None else self._open(writer, opening)
+        if context.interception is None:
+            return self._exchange(writer, path, headers, decoded=decoded)
+        return self._open(writer, Opening(path, headers, decoded=decoded))
 
     def open_translated(self, writer: ResponseWriter, path: str, headers: Headers, protocol: Protocol) -> OpenExchange:
         """A new exchange in the client's ``protocol``, to be treated as one from ``open``."""
@@ -176,6 +177,17 @@ class Relay:
 
     def _open_request(self, writer: ResponseWriter, opening: Opening) -> RelayedRequest:
         path, headers, _, translation, backend, decoded = opening
+        return self._exchange(writer, path, headers, translation, backend, decoded)
+
+    def _exchange(
+        self,
+        writer: ResponseWriter,
+        path: str,
+        headers: Headers,
+        translation: Translation | None = None,
+        backend: str = "",
+        decoded: InferenceRequest | None = None,
+    ) -> RelayedRequest:
         request_id, context = self.request_id(headers), self.context
         gathering = GatheringWriter(writer) if context.gather else None
         job: InferenceJob
