@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Final
 
@@ -116,8 +117,8 @@ class UsageMeter:
                 self.costs.add(row.key or "", row.model or "", row.cost)
 
     def put_back(self, rows: Iterable[UsageRow]) -> None:
-        """Add ``rows`` that have their costs, such as those that could not be written."""
-        self._back = _joined([*self._back, *rows])
+        """Add ``rows`` that have their costs, such as those that could not be written. Changes none of them."""
+        self._back = _joined([*self._back, *map(copy, rows)])
         if len(self._back) > _MOST_BACK:
             for row in self._back:
                 row.user = _OTHER if row.user else row.user
@@ -125,7 +126,7 @@ class UsageMeter:
 
 
 def _joined(rows: Iterable[UsageRow]) -> list[UsageRow]:
-    """One row for each hour, key, model and user."""
+    """One row for each hour, key, model and user. Adds to the first one of each."""
     sums: dict[_Names, UsageRow] = {}
     for row in rows:
         known = sums.setdefault((row.hour or 0, row.key, row.model or "", row.user), row)

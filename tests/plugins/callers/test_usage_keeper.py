@@ -142,6 +142,14 @@ async def test_without_a_store_the_last_acts_are_remembered() -> None:
     assert list(await it.usage(0, NOW)) == []
 
 
+def test_rows_that_are_put_back_stay_as_they_are() -> None:
+    meter = UsageMeter(StoppedClock(NOW), Prices({}))
+    rows = [UsageRow(3600, "alice", "m", "u", requests=1) for _ in range(2)]
+    meter.put_back(rows)
+    assert [row.requests for row in rows] == [1, 1]
+    assert [row.requests for row in meter.take()] == [2]
+
+
 def test_end_users_of_an_hour_are_bounded() -> None:
     meter = UsageMeter(StoppedClock(NOW), Prices({}), most_users=2)
     for user in ("ann", "ben", "cy", "dee", "ann"):
