@@ -67,6 +67,7 @@ class WebSocket(Request):
             self.job.admit(b"", enter())
             self._subprotocols = client.subprotocols
             self._dispatch.start()
+            self._live_requests.routed += 1
             answer = await self._unless_disconnected(client)
             if answer is not None:
                 status, outcome = await self._pass_on(client, answer)
