@@ -150,8 +150,8 @@ def _server_class(base: Any) -> Any:
             self, worker: Worker, channel: WorkerChannel, listeners: _WorkerListeners, connections: memoryview
         ) -> None:
             super().__init__(worker, channel, listeners, connections)
-            self.server_state.connections = OrderedSet()
-            self.server_state.tasks = OrderedSet()
+            self.server_state.connections = self._http.connections = OrderedSet()
+            self.server_state.tasks = self._http.tasks = OrderedSet()
             listeners.has_worker(worker)
 
         async def accept(self) -> None:

@@ -114,8 +114,9 @@ class World:
             self.gateway, ServiceManager({}), listeners, predecessor=None, forks=self.forks, greeting=str
         )
         self.network.keeps_waiting = lambda address: address == GATEWAY and self._serves_by_workers
-        self.server.server_state.connections = OrderedSet()
-        self.server.server_state.tasks = OrderedSet()
+        state, http = self.server.server_state, self.server._http
+        state.connections = http.connections = OrderedSet()  # one for both: the server waits until they are closed
+        state.tasks = http.tasks = OrderedSet()
         self.operators = Operators(self)
 
     def read(self) -> LoadedConfig:
