@@ -51,7 +51,10 @@ class _GuardedExchange(OpenExchange):
         self._exchange: OpenExchange = self
 
     def open_by(self, middleware: Middleware) -> None:
-        self._try(lambda: setattr(self, "_exchange", middleware.open(self._opening, self._writer, self._open)), None)
+        def open() -> None:
+            self._exchange = middleware.open(self._opening, self._writer, self._open)
+
+        self._try(open, None)
 
     def begin(self, body: bytes, caller: AdmittedCaller | None = None) -> None:
         self._try(lambda: self._exchange.begin(body, caller), None)
@@ -63,7 +66,7 @@ class _GuardedExchange(OpenExchange):
         self._try(self._exchange.client_disconnected, None)
 
     def withdraw(self) -> bool:
-        return self._try(self._exchange.withdraw, otherwise=False)
+        return self._try(self._exchange.withdraw, False)
 
     def pause(self) -> None:
         self._try(self._exchange.pause, None)

@@ -332,10 +332,11 @@ class RelayedRequest(Request):
         if served:
             self._dispatch.job.served(attempt.route, status, self._judge.suspects)
         writer = self._reply.writer
-        if writer.holds_back:
-            writer.settle(self._settled)
-        elif not self._status:
-            self._end(self._reply.status, "served")
+        if not writer.holds_back:
+            if not self._status:
+                self._end(self._reply.status, "served")
+            return
+        writer.settle(self._settled)
         if not self._status:
             if status < 400 and self._rest is None:
                 attempt.counted(self._reply.measure())

@@ -33,6 +33,10 @@ from enginehouse.telemetry.trace_context import MOST_CAPTURED, Trace
 
 CLIENT_LEFT: Final = 499
 """nginx's status for its log, if the client has left: it sees none."""
+WITHDRAWN: Final = "withdrawn"
+"""The outcome of a request that another gateway serves and reports."""
+_EVERY_S: Final = 0.1
+"""The seconds between two sweeps over the live requests."""
 
 
 class Request(LiveRequest):
@@ -224,11 +228,6 @@ class Request(LiveRequest):
             facts.tokens_in, facts.tokens_cached, facts.tokens_out = tokens.input, tokens.cached, tokens.output
             facts.timings = tokens.timings
         return facts
-
-
-WITHDRAWN: Final = "withdrawn"
-"""The outcome of a request that another gateway serves and reports."""
-_EVERY_S: Final = 0.1
 
 
 class LiveRequests:
