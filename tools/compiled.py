@@ -36,11 +36,11 @@ gateway's own dependencies.
 """
 MODULES = {
     "gateway/enginehouse/aio": ("clock", "write_batch"),
-    "gateway/enginehouse/api": ("admission",),
     "gateway/enginehouse/processes/workers": ("worker_request",),
     "gateway/enginehouse/domain": ("replica", "requirements", "tokens"),
     "gateway/enginehouse/fleet": ("fleet", "health"),
     "gateway/enginehouse/http": (
+        "admission",
         "client_connection",
         "cors",
         "framing",

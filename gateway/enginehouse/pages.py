@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from enginehouse.api.page_facts import PageFacts
 from enginehouse.domain.request_record import EndedRequest
+from enginehouse.http.page_facts import PageFacts
 from enginehouse.interfaces.routes import guarded
 from enginehouse.telemetry.log_ring import LogLine, LogRing
 from enginehouse.telemetry.model_totals import ModelTotals

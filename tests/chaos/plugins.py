@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
 from enginehouse import Candidate, Filter, Observer, RequestRecord, Requirements
-from enginehouse.api.admission import INFERENCE_PATHS
 from enginehouse.drivers import EngineClient, ServedModel, SupportsSleep
+from enginehouse.http.admission import INFERENCE_PATHS
 from enginehouse.plugin_manager.registry import Registered
 from enginehouse.rescheduling import InstanceStatus
 from enginehouse_kit.drivers import OpenAICompatibleDriver

@@ -9,14 +9,14 @@ from typing import NamedTuple, cast
 from starlette.types import Receive, Scope, Send
 
 from enginehouse.aio.write_batch import WriteBatch
-from enginehouse.api.admission import Admission, BodyMemory, OpensRequests
-from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.config.routing import Aliases
 from enginehouse.config.schema import BackendSettings, ServerSettings, TimeoutSettings
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
+from enginehouse.http.admission import Admission, BodyMemory, OpensRequests
 from enginehouse.http.client_connection import ClientConnection
 from enginehouse.http.cors import Cors
+from enginehouse.http.cross_origin import CrossOriginProtection
 from enginehouse.http.inbound import DateLine
 from enginehouse.http.relayed_paths import RelayedPaths
 from enginehouse.http.server import HttpServer

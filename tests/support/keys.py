@@ -5,8 +5,8 @@ from __future__ import annotations
 from time import time
 from typing import TYPE_CHECKING
 
-from enginehouse.api.admission import ActiveAuthenticator, Authentication
 from enginehouse.domain.plugin_id import PluginId
+from enginehouse.http.admission import ActiveAuthenticator, Authentication
 from enginehouse.interfaces.accounting import Accounting
 from enginehouse.interfaces.authenticators import Authenticator
 from enginehouse_callers import Callers

@@ -13,9 +13,9 @@ from typing import Any, Literal, Protocol, cast
 import msgspec
 
 from enginehouse.aio.tasks import BackgroundTasks
-from enginehouse.api.admission import INFERENCE_PATHS
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config
+from enginehouse.http.admission import INFERENCE_PATHS
 from enginehouse.http.server import HttpServer
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.attempts.attempt import Attempt

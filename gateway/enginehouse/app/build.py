@@ -9,8 +9,6 @@ from typing import Any
 
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.aio.write_batch import WriteBatch
-from enginehouse.api.admission import INFERENCE_PATHS, Admission, Authentication, BodyMemory
-from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.app.plugin_instances import create, create_installed, identity, prepare
 from enginehouse.config.parameters import plugin_table
 from enginehouse.config.schema import (
@@ -28,6 +26,8 @@ from enginehouse.engines.guards import guarded_driver, guarded_launcher
 from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.fleet.live_backend import BackendInfo
+from enginehouse.http.admission import INFERENCE_PATHS, Admission, Authentication, BodyMemory
+from enginehouse.http.cross_origin import CrossOriginProtection
 from enginehouse.http.inbound import DateLine
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import Driver

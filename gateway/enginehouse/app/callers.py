@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 from enginehouse.aio.clock import Clock
 from enginehouse.aio.tasks import BackgroundTasks
-from enginehouse.api.admission import ActiveAuthenticator, Authentication
 from enginehouse.app.plugin_instances import ConfiguredPlugins, create, identity, prepare
 from enginehouse.config.auth import LimitAmounts
 from enginehouse.config.schema import Config, LimitSettings
 from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.usage import AuditEntry
+from enginehouse.http.admission import ActiveAuthenticator, Authentication
 from enginehouse.interfaces.accounting import Accounting, ClientAddresses, RequestMeter
 from enginehouse.interfaces.services import Configured
 from enginehouse.plugin_manager.registry import Registry

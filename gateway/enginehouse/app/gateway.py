@@ -13,7 +13,10 @@ from typing import Any
 from prometheus_client import ProcessCollector
 from prometheus_client.core import Metric
 
-from enginehouse.api.metrics import (
+from enginehouse.app.callers import SharedAccounts
+from enginehouse.app.config_change import CurrentConfig, build_host_context, probe_backend
+from enginehouse.app.exports import warn_of_variable
+from enginehouse.app.metrics import (
     WorkerFigures,
     caller_metrics,
     fleet_metrics,
@@ -21,10 +24,6 @@ from enginehouse.api.metrics import (
     request_metrics,
     worker_metrics,
 )
-from enginehouse.api.pages.health import HealthPages
-from enginehouse.app.callers import SharedAccounts
-from enginehouse.app.config_change import CurrentConfig, build_host_context, probe_backend
-from enginehouse.app.exports import warn_of_variable
 from enginehouse.app.pages import Pages
 from enginehouse.app.plan import check_scheduling, make_plan, warn_of_missing
 from enginehouse.app.reload import ConfigSource, Reloader
@@ -37,6 +36,7 @@ from enginehouse.domain.errors import PluginError
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing import Prober
 from enginehouse.engines.state_file import StateFile, state_folder
+from enginehouse.http.client_pages import HealthPages
 from enginehouse.interfaces.exporters import ExportCounters
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.relay import shutting_down

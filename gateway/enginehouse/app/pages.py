@@ -13,21 +13,19 @@ from prometheus_client.core import Metric
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
-from enginehouse.api.application import build_application
-from enginehouse.api.metrics import engine_metrics
-from enginehouse.api.page_facts import OperatedGateway, PageFacts
-from enginehouse.api.pages.guarded import CallerPages, OperatorPages, UpstreamRoot
-from enginehouse.api.pages.health import HealthPages
-from enginehouse.api.pages.model_list import ModelList
-from enginehouse.api.pages.protocols import protocol_pages
 from enginehouse.app.build import build_sources
 from enginehouse.app.config_change import CurrentConfig
+from enginehouse.app.metrics import engine_metrics
 from enginehouse.app.plugin_instances import create_installed, routes_of_plugins, skip_or_raise
 from enginehouse.app.reload import Reloader
 from enginehouse.app.sampling import EverySecond, gauges
 from enginehouse.domain.compiled import COMPILED
 from enginehouse.domain.foreign import shown
+from enginehouse.http.application import build_application
+from enginehouse.http.client_pages import HealthPages, ModelList, protocol_pages
 from enginehouse.http.cors import EXPOSED
+from enginehouse.http.guarded_pages import CallerPages, OperatorPages, UpstreamRoot
+from enginehouse.http.page_facts import OperatedGateway, PageFacts
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.routes import GuardedRoutes
 from enginehouse.relay.upstream.client import client_of

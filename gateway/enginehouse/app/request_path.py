@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.app.build import build_admission, build_fleet, renew_upstreams, time_limits
 from enginehouse.app.build_middleware import find_middleware, use_middleware
 from enginehouse.app.build_relay import check_continuation, configure_relay, find_continuer
@@ -18,6 +17,7 @@ from enginehouse.app.plugin_instances import create, create_installed, prepare, 
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
 from enginehouse.engines.followed_caches import CacheView, FollowedCaches, kv_events_of
+from enginehouse.http.cross_origin import CrossOriginProtection
 from enginehouse.http.relayed_paths import RelayedPaths
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.protocols import Protocol

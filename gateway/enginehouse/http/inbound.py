@@ -12,9 +12,9 @@ from typing import Final
 import msgspec
 
 from enginehouse.aio.write_batch import BatchedTransport
-from enginehouse.api.admission import Admission
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
+from enginehouse.http.admission import Admission
 from enginehouse.http.body_stream import BodyStream
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.relay.events.sse import framed

@@ -12,9 +12,9 @@ from urllib.parse import unquote
 import httptools
 from starlette.types import ASGIApp, Message, Scope
 
-from enginehouse.api.admission import BodyMemory, BodyShare
 from enginehouse.domain.errors import InvalidRequest, RequestError
 from enginehouse.domain.request import Headers
+from enginehouse.http.admission import BodyMemory, BodyShare
 from enginehouse.http.body_stream import BodyStream
 from enginehouse.http.inbound import Inbound
 from enginehouse.http.relayed_paths import Target

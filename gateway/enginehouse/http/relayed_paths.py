@@ -10,10 +10,10 @@ from urllib.parse import parse_qs, unquote
 
 from starlette.routing import compile_path
 
-from enginehouse.api.admission import FORM_PATHS, Admission
 from enginehouse.config.routing import Aliases
 from enginehouse.domain.errors import InvalidRequest
 from enginehouse.domain.request import Headers
+from enginehouse.http.admission import FORM_PATHS, Admission
 from enginehouse.http.inbound import Opens
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.protocols import Protocol

@@ -10,9 +10,9 @@ from typing import Any
 from starlette.types import ASGIApp
 
 from enginehouse.aio.write_batch import BatchedTransport
-from enginehouse.api.admission import Admission
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
+from enginehouse.http.admission import Admission
 from enginehouse.http.body_stream import BodyStream
 from enginehouse.http.cors import Cors
 from enginehouse.http.inbound import Inbound

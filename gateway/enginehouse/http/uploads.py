@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from enginehouse.api.admission import Admission, BodyShare
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
+from enginehouse.http.admission import Admission, BodyShare
 from enginehouse.http.body_stream import BodyStream
 from enginehouse.http.inbound import Inbound
 from enginehouse.http.relayed_paths import content_length

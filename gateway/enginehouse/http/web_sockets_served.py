@@ -8,9 +8,9 @@ from typing import Any, Final
 import msgspec
 from starlette.types import ASGIApp, Message, Scope
 
-from enginehouse.api.admission import Admission
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
+from enginehouse.http.admission import Admission
 from enginehouse.http.relayed_paths import check_path
 from enginehouse.http.web_socket import ClientWebSocket
 from enginehouse.interfaces.authenticators import AdmittedCaller

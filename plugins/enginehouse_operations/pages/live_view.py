@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from enginehouse import AttemptRecord, Candidate, Health, ReplicaState, RequestError
-from enginehouse.api.metrics import waiting_by_replica
-from enginehouse.api.page_facts import OperatedGateway
+from enginehouse.app.metrics import waiting_by_replica
 from enginehouse.backends import BackendStatus
 from enginehouse.domain.explanation import ExplainedCandidate
+from enginehouse.http.page_facts import OperatedGateway
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.live.live_state import LiveState
 from enginehouse.routing_facts import AT_REST

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from enginehouse import InvalidRequest, parse_duration
-from enginehouse.api.page_facts import OperatedGateway
+from enginehouse.http.page_facts import OperatedGateway
 from enginehouse.pages import PageFacts
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from enginehouse.api.admission import FORM_PATHS, INFERENCE_PATHS
+from enginehouse.http.admission import FORM_PATHS, INFERENCE_PATHS
 from enginehouse.http.relayed_paths import ENGINE_PAGES
 from enginehouse_protocols.lmstudio import LMStudio
 from enginehouse_protocols.messages.protocol import Messages

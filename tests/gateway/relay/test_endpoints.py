@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse.api.admission import INFERENCE_PATHS
+from enginehouse.http.admission import INFERENCE_PATHS
 from tests.support.raw_client import RawResponse
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from enginehouse.api.admission import FORM_PATHS
+from enginehouse.http.admission import FORM_PATHS
 from tests.support.launched_engine import Launch
 from tests.support.openai_clients import async_openai_client
 from tests.support.own_address import OWN_ADDRESS

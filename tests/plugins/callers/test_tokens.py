@@ -15,13 +15,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from enginehouse import Requirements
-from enginehouse.api.admission import ActiveAuthenticator
 from enginehouse.config.auth import AuthSettings, JwtSettings
 from enginehouse.config.schema import KeySettings
 from enginehouse.domain.errors import Forbidden
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.usage import UsageRow
 from enginehouse.errors import RateLimited, Unauthorized
+from enginehouse.http.admission import ActiveAuthenticator
 from enginehouse_callers import Callers, TokenAuthenticator
 from enginehouse_callers.accounts import KeyHolder
 from enginehouse_callers.keyring import Keyring

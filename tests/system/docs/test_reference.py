@@ -13,8 +13,6 @@ import pytest
 from msgspec.inspect import DictType, ListType, Metadata, StructType, Type, UnionType
 from starlette.routing import Route
 
-from enginehouse.api.admission import FORM_PATHS, INFERENCE_PATHS
-from enginehouse.api.pages.guarded import OperatorPages
 from enginehouse.app import Gateway
 from enginehouse.cli import enginehouse
 from enginehouse.config.load_config import load_config
@@ -22,6 +20,8 @@ from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.config.shape import config_type
 from enginehouse.domain.errors import EngineRefused, RequestError
 from enginehouse.engines.launch_line import launch_line
+from enginehouse.http.admission import FORM_PATHS, INFERENCE_PATHS
+from enginehouse.http.guarded_pages import OperatorPages
 from enginehouse.http.relayed_paths import ENGINE_PAGES
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.plugin_manager.discovery import load_plugins

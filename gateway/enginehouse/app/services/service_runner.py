@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import run_within
-from enginehouse.api.metrics import numbers
+from enginehouse.app.metrics import numbers
 from enginehouse.app.plugin_instances import create, identity, prepare
 from enginehouse.app.services.service_access import GatewayParts, ServiceAccess
 from enginehouse.config.schema import Config, ModelSettings, ReplicaRange

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from enginehouse.api.admission import Admission
 from enginehouse.domain.errors import BodyTooLarge, NotFound, UpstreamError
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
+from enginehouse.http.admission import Admission
 from enginehouse.interfaces.authenticators import AdmittedCaller, Reserved
 from enginehouse.interfaces.services import Submitted
 from enginehouse.relay.response_writer import ResponseWriter

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from enginehouse.api.errors import refuse
+from enginehouse.http.application import refuse
 from enginehouse.processes.workers.channel import Send as Call
 from enginehouse.processes.workers.messages import ToPages, ToWorkerPages
 from enginehouse.relay.relay import shutting_down

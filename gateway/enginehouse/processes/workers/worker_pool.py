@@ -12,8 +12,8 @@ from typing import Any, Concatenate, Final, ParamSpec
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import wait_within
-from enginehouse.api.metrics import WorkerFigures
 from enginehouse.app.gateway import Gateway
+from enginehouse.app.metrics import WorkerFigures
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.interfaces.observers import Observer

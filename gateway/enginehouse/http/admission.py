@@ -11,12 +11,12 @@ from time import time
 from typing import Final, NamedTuple, Protocol
 
 from enginehouse.aio.write_batch import WriteBatch
-from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.config.auth import LimitAmounts
 from enginehouse.domain.errors import BodyTooLarge, Forbidden, Overloaded, RequestError, Unauthorized
 from enginehouse.domain.names import kept_name
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.request import Headers
+from enginehouse.http.cross_origin import CrossOriginProtection
 from enginehouse.interfaces import protocols
 from enginehouse.interfaces.accounting import Accounting
 from enginehouse.interfaces.authenticators import AdmittedCaller, Authenticator, Caller

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse.api.admission import Authentication
 from enginehouse.config.schema import KeySettings
 from enginehouse.domain.errors import RateLimited
 from enginehouse.domain.requirements import Requirements
+from enginehouse.http.admission import Authentication
 from enginehouse.relay.heads import Behalf, read_behalf
 from enginehouse_callers.keyring import Keyring
 from tests.support.fake_clock import StoppedClock

@@ -21,7 +21,7 @@ from enginehouse.relay.heads import (
     wants_cache_line,
     with_authorization,
 )
-from tests.gateway.api.test_requests import check
+from tests.gateway.http.test_requests import check
 from tests.support.fake_client import FakeClient
 from tests.support.h11_peer import read_requests
 from tests.support.hypothesis_profiles import always_alike

@@ -16,7 +16,7 @@ from tests.support.hypothesis_profiles import LONGER
 from tests.support.paths import ROOT
 
 _SECONDS = 600
-_MODULES = ("tests/gateway/api/test_requests.py", "tests/gateway/api/test_responses.py")
+_MODULES = ("tests/gateway/http/test_requests.py", "tests/gateway/http/test_responses.py")
 
 
 @pytest.mark.slow

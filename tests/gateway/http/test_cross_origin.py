@@ -7,9 +7,9 @@ from socket import gethostname
 
 import pytest
 
-from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.config.schema import ServerSettings
 from enginehouse.domain.errors import Forbidden
+from enginehouse.http.cross_origin import CrossOriginProtection
 
 EVIL = "http://evil.example"
 

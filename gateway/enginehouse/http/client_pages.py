@@ -1,8 +1,8 @@
-"""``GET /v1/models``: every model that a client can name."""
+"""The gateway's own pages for clients: models, health, and what protocols answer themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -10,15 +10,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from enginehouse.api.admission import Admission
-from enginehouse.api.errors import json_response
 from enginehouse.config.routing import Alias, Aliases
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.capabilities import Capabilities
-from enginehouse.domain.errors import ModelNotFound, RequestError
+from enginehouse.domain.errors import BodyTooLarge, ModelNotFound, RequestError, ShuttingDown
 from enginehouse.domain.replica import Candidate, Health, ReplicaState
+from enginehouse.http.admission import Admission
+from enginehouse.http.application import json_response
 from enginehouse.interfaces.authenticators import AdmittedCaller
+from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launch_spec import ModelFacts
+from enginehouse.interfaces.protocols import PageRequest, Protocol
+from enginehouse.relay.relay import Relay
 from enginehouse.routing.refusals import unknown_model
 
 _WORDS = {
@@ -32,6 +35,8 @@ _WORDS = {
 _ANTHROPIC = "anthropic-version"
 """The header that Anthropic's clients send with every request: they get lists in their form."""
 _CAPABILITIES = ("vision", "tools", "json_mode", "embeddings")
+_LARGEST = 64 * 1024
+"""Bytes of a body that is sent to a page of a protocol; these are asked for a name at most."""
 
 
 class ModelList:
@@ -149,3 +154,77 @@ def _status(candidates: Sequence[Candidate]) -> str:
     """The state of a model, in the words of llama-server's router. One that no engine can serve now is not loaded."""
     states = {each.state for each in candidates if each.health is not Health.UNHEALTHY}
     return next((word for state, word in _WORDS.items() if state in states), "unloaded")
+
+
+def protocol_pages(
+    protocols: Sequence[Protocol], models: ModelList, engine: Callable[[str], EngineClient]
+) -> Iterator[BaseRoute]:
+    """The pages of ``protocols``, made from the entries of ``models`` that the caller may use.
+
+    ``engine``: as in ``PageRequest``.
+    """
+    for protocol in protocols:
+        for method, path in protocol.pages:
+            yield Route(path, _Page(protocol, models, engine).answer, methods=[method])
+
+
+class _Page:
+    def __init__(self, protocol: Protocol, models: ModelList, engine: Callable[[str], EngineClient]) -> None:
+        self._protocol = protocol
+        self._models = models
+        self._engine = engine
+
+    async def answer(self, request: Request) -> Response:
+        try:
+            models, body = self._models.listed(request), await _body(request)
+            method = "GET" if request.method == "HEAD" else request.method  # Starlette adds HEAD to each GET
+            caller, path = self._models.caller(request), request.url.path
+            asked = PageRequest(method, path, request.query_params, body, models, caller, self._engine)
+            content, status = await self._protocol.answer_page(asked), 200
+        except RequestError as error:
+            if isinstance(error, ModelNotFound):
+                error = self._models.unknown(error.details["model"], models)
+            content, status = self._protocol.error(error.status, error.envelope()), error.status
+        return Response(content, status, media_type="application/json")
+
+
+async def _body(request: Request) -> bytes:
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > _LARGEST:
+            raise BodyTooLarge(f"The request body is larger than {_LARGEST} bytes")
+    return body
+
+
+class HealthPages:
+    """Both pages need no key. ``leaving``: the gateway stops soon, so load balancers should send it nothing more."""
+
+    leaving = False
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+
+    @property
+    def routes(self) -> Sequence[BaseRoute]:
+        return [Route("/health", self.health), Route("/ready", self.ready)]
+
+    async def health(self, request: Request) -> Response:
+        """Answer 200 while the process is alive."""
+        return json_response({"status": "ok"})
+
+    async def ready(self, request: Request) -> Response:
+        """Answer 200 while a healthy backend takes requests, else 503.
+
+        Also 503 until the first verdict on each backend: before, a model that it has would be unknown.
+        """
+        self._relay.check_open()
+        if self.leaving:
+            raise ShuttingDown("The gateway is about to stop")
+        backends = self._relay.context.fleet.backends()
+        healthy = sum(backend.health is Health.HEALTHY and not backend.draining for backend in backends)
+        unlisted = self._relay.context.fleet.snapshot.unlisted
+        awaited = [each.name for each in backends if each.name in unlisted and each.health is Health.UNKNOWN]
+        ready = healthy > 0 and not awaited
+        facts = {"ready": ready, "healthy_backends": healthy, "backends": len(backends), "awaited": awaited}
+        return json_response(facts, 200 if ready else 503)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from enginehouse.api.errors import refuse
 from enginehouse.domain.errors import ShuttingDown
+from enginehouse.http.application import refuse
 
 
 @pytest.mark.parametrize(

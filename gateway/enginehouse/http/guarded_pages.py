@@ -11,11 +11,11 @@ from starlette.responses import RedirectResponse
 from starlette.routing import BaseRoute, Match, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from enginehouse.api.admission import Admission
-from enginehouse.api.errors import refuse
 from enginehouse.domain.errors import BodyTooLarge, RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.domain.usage import AuditEntry
+from enginehouse.http.admission import Admission
+from enginehouse.http.application import refuse
 
 _log = logging.getLogger("enginehouse.operators")
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})

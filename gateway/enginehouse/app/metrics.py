@@ -13,10 +13,10 @@ from urllib.parse import quote
 
 from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from enginehouse.api.admission import BodyMemory
 from enginehouse.domain.errors import all_codes
 from enginehouse.domain.replica import Candidate, Health, Reason, ReplicaState
 from enginehouse.engines.managed_engines import ManagedEngines
+from enginehouse.http.admission import BodyMemory
 from enginehouse.interfaces.accounting import Accounting
 from enginehouse.interfaces.exporters import ExportCounters
 from enginehouse.relay.context import RelayContext
