@@ -12,8 +12,7 @@ from enginehouse import Role
 from enginehouse.config.scheduling import ReschedulingSettings
 from enginehouse.rescheduling import ClusterView, InstanceStatus, InstanceView, RequestView
 from enginehouse_kit.testing import FakeServiceGateway
-from enginehouse_rescheduling.rounds.planner import build_planner
-from enginehouse_rescheduling.rounds.recent_moves import RecentMoves
+from enginehouse_rescheduling.planner import RecentMoves, build_planner
 
 NOW_MS = 1_700_000_000_000
 INSTANCES = 1000

@@ -2,27 +2,28 @@
 
 ::
 
-    service       the rounds of [rescheduling]
-    rounds/       what a round does: see, plan, carry out
-    policies/     which live requests move
-    migrators/    how: llumlet, replay
-    strategies/   routing by the figures of engines
-    pages         /api/cluster and /api/migrations
-    commands/     enginehouse explain rescheduling, enginehouse reschedule
+    service                          the rounds of [rescheduling]: see, plan, carry out
+    cluster, placed_requests         make the view of the cluster
+    planner                          plans (pure), and drops pairs that must not be carried out
+    dispatcher                       carries a plan out, with the configured migrators
+    policies/                        which live requests move
+    migrators                        how: llumlet, replay
+    by_figures, llumnix_load, slo    routing by the figures of engines
+    pages                            /api/cluster and /api/migrations
+    commands                         enginehouse explain rescheduling, enginehouse reschedule
 """
 
 from __future__ import annotations
 
 from enginehouse import Migrator, Register, ReschedulingPolicy, Service, Strategy, hookimpl
-from enginehouse_rescheduling.migrators.llumlet.migrator import Llumlet
-from enginehouse_rescheduling.migrators.replay import Replay
+from enginehouse_rescheduling.llumnix_load import LlumnixLoad
+from enginehouse_rescheduling.migrators import Llumlet, Replay
 from enginehouse_rescheduling.policies.binpacking import BinpackingConsolidation, BinpackingMitigation
 from enginehouse_rescheduling.policies.failover import DecodeFailover, NeutralFailover, PrefillFailover
 from enginehouse_rescheduling.policies.kv_projection import KvProjection
 from enginehouse_rescheduling.policies.load import DecodeLoad, NeutralLoad
 from enginehouse_rescheduling.service import Rescheduling
-from enginehouse_rescheduling.strategies.llumnix_load import LlumnixLoad
-from enginehouse_rescheduling.strategies.slo import Slo
+from enginehouse_rescheduling.slo import Slo
 
 
 @hookimpl

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from struct import Struct
 from typing import NamedTuple
 
 from enginehouse import ConfigError
 from enginehouse.rescheduling import InstanceView
 from enginehouse.settings import did_you_mean
-from enginehouse_rescheduling.float32 import LARGEST, float32
-from enginehouse_rescheduling.latency.predictor import LatencyPredictor
+from enginehouse_rescheduling.latency import LatencyPredictor
+
+_SINGLE = Struct("<f")
+
+LARGEST = (2 - 2**-23) * 2.0**127
+"""The largest finite number in single precision."""
+
+
+def float32(number: float) -> float:
+    """The nearest number in single precision. A number that is too large becomes infinite."""
+    try:
+        return float(_SINGLE.unpack(_SINGLE.pack(number))[0])
+    except OverflowError:
+        return float("inf") if number > 0 else float("-inf")
 
 
 class PromptFigures(NamedTuple):

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from enginehouse.rescheduling import ClusterView
-from enginehouse_rescheduling.rounds.dispatcher import MigrationRecord
+from enginehouse_rescheduling.dispatcher import MigrationRecord
 
 
 def cluster_routes(

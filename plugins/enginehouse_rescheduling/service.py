@@ -9,12 +9,10 @@ from enginehouse import Migrator, Service
 from enginehouse.rescheduling import ClusterView, Migrated, Migration, Plan, ReschedulingSettings
 from enginehouse.runtime import PluginId
 from enginehouse.services import Measured, MetricInfo, ServiceGateway
-from enginehouse_rescheduling.rounds.cluster import Cluster
-from enginehouse_rescheduling.rounds.dispatcher import MigrationDispatcher
-from enginehouse_rescheduling.rounds.means import GatewayMeans
-from enginehouse_rescheduling.rounds.placed_requests import PlacedRequests
-from enginehouse_rescheduling.rounds.planner import Planner, build_planner
-from enginehouse_rescheduling.rounds.recent_moves import RecentMoves
+from enginehouse_rescheduling.cluster import Cluster
+from enginehouse_rescheduling.dispatcher import GatewayMeans, MigrationDispatcher
+from enginehouse_rescheduling.placed_requests import PlacedRequests
+from enginehouse_rescheduling.planner import Planner, RecentMoves, build_planner
 
 _SELECTION = ("rescheduling_req_select_rule", "rescheduling_req_select_order")
 MIGRATIONS = MetricInfo(

@@ -11,11 +11,9 @@ from typing import ClassVar
 
 from enginehouse import ReschedulingPolicy, Role
 from enginehouse.rescheduling import ClusterView, InstanceView, Migration, Plan, ReschedulingSettings
-from enginehouse_rescheduling.failing import failed_domain
-from enginehouse_rescheduling.float32 import float32
-from enginehouse_rescheduling.latency.predictor import LatencyPredictor
-from enginehouse_rescheduling.metrics import Circumstances, decode_batch_size, predicted_tpot
-from enginehouse_rescheduling.pairs import Loads, Pair, highest, lowest
+from enginehouse_rescheduling.latency import LatencyPredictor
+from enginehouse_rescheduling.metrics import Circumstances, decode_batch_size, float32, predicted_tpot
+from enginehouse_rescheduling.policies.instances import Loads, Pair, failed_domain, highest, lowest
 
 
 class BinpackingPolicy(ReschedulingPolicy):

@@ -6,8 +6,7 @@ from typing import ClassVar
 
 from enginehouse import ReschedulingPolicy, Role
 from enginehouse.rescheduling import ClusterView, Migration, Plan, ReschedulingSettings
-from enginehouse_rescheduling.failing import failed_domain
-from enginehouse_rescheduling.pairs import round_robin
+from enginehouse_rescheduling.policies.instances import failed_domain, round_robin
 
 
 class FailoverPolicy(ReschedulingPolicy):

@@ -18,7 +18,7 @@ from enginehouse.rescheduling import (
 )
 from enginehouse_kit.offload import OffloadCandidate, plan_offload
 from enginehouse_kit.projection import ProjectionParams, RequestFigures, RequestProjection, project
-from enginehouse_rescheduling.failing import failed_domain
+from enginehouse_rescheduling.policies.instances import failed_domain
 
 _TYPE = "kv_projection"
 

@@ -7,11 +7,9 @@ from typing import ClassVar
 
 from enginehouse import ReschedulingPolicy, Role
 from enginehouse.rescheduling import ClusterView, DroppedPair, InstanceView, Migration, Plan, ReschedulingSettings
-from enginehouse_rescheduling.failing import failed_domain
-from enginehouse_rescheduling.float32 import float32
-from enginehouse_rescheduling.latency.predictor import LatencyPredictor
-from enginehouse_rescheduling.metrics import Circumstances, metric
-from enginehouse_rescheduling.pairs import Loads, Pair, balance
+from enginehouse_rescheduling.latency import LatencyPredictor
+from enginehouse_rescheduling.metrics import Circumstances, float32, metric
+from enginehouse_rescheduling.policies.instances import Loads, Pair, balance, failed_domain
 
 
 class LoadPolicy(ReschedulingPolicy):

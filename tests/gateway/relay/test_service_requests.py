@@ -11,7 +11,7 @@ from enginehouse.app.services.service_access import ServiceAccess
 from enginehouse.domain.errors import Forbidden
 from enginehouse.errors import NotFound
 from enginehouse.services import GatewayCaller
-from enginehouse_rescheduling.rounds.placed_requests import PlacedRequests
+from enginehouse_rescheduling.placed_requests import PlacedRequests
 from tests.support.keys import key
 from tests.support.model_engine import StartModelEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway

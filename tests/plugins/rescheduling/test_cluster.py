@@ -10,9 +10,8 @@ from enginehouse.domain.instance import InstanceReport
 from enginehouse.rescheduling import InFlight, InstanceMetadata, InstanceStatus, RequestView
 from enginehouse_kit.request_ids import gateway_request_ids
 from enginehouse_kit.testing import FakeServiceGateway
-from enginehouse_rescheduling.rounds.cluster import Cluster, instance_view
-from enginehouse_rescheduling.rounds.placed_requests import LiveFigures, PlacedRequests, in_flight
-from enginehouse_rescheduling.rounds.reservations import NONE_RESERVED, Reservations, reserve
+from enginehouse_rescheduling.cluster import NONE_RESERVED, Cluster, Reservations, instance_view, reserve
+from enginehouse_rescheduling.placed_requests import LiveFigures, PlacedRequests, in_flight
 from tests.support.backend_status import backend_status
 from tests.support.cluster_views import instance
 

@@ -11,9 +11,8 @@ from enginehouse.domain.plugin_id import PluginId
 from enginehouse.errors import UpstreamError
 from enginehouse.rescheduling import ClusterView, Migrated, Migration, Plan
 from enginehouse_kit.testing import FakeServiceGateway
-from enginehouse_rescheduling.rounds.dispatcher import MigrationDispatcher, MigrationRecord
-from enginehouse_rescheduling.rounds.means import GatewayMeans
-from enginehouse_rescheduling.rounds.placed_requests import PlacedRequests
+from enginehouse_rescheduling.dispatcher import GatewayMeans, MigrationDispatcher, MigrationRecord
+from enginehouse_rescheduling.placed_requests import PlacedRequests
 from tests.support.cluster_views import instance, view
 
 VIEW = view(*(instance(name) for name in "abcd"))

@@ -10,9 +10,8 @@ from enginehouse import ReschedulingPolicy
 from enginehouse.domain.errors import GatewayError
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.rescheduling import ClusterView, Migrated, Migration, Plan, RequestView
-from enginehouse_rescheduling.commands.far_gateway import RemoteRescheduler
-from enginehouse_rescheduling.rounds.planner import Planner
-from enginehouse_rescheduling.rounds.recent_moves import RecentMoves
+from enginehouse_rescheduling.commands import RemoteRescheduler
+from enginehouse_rescheduling.planner import Planner, RecentMoves
 from tests.support.cluster_views import instance, view
 
 

@@ -22,10 +22,9 @@ from enginehouse.rescheduling import (
 from enginehouse.routing_facts import Load, Reason
 from enginehouse.runtime import PluginId
 from enginehouse_kit.testing import FakeGatewayRequest, FakeServiceGateway, create
-from enginehouse_rescheduling.migrators.llumlet.migrator import Llumlet
-from enginehouse_rescheduling.rounds.dispatcher import MigrationDispatcher
-from enginehouse_rescheduling.rounds.means import GatewayMeans
-from enginehouse_rescheduling.rounds.placed_requests import PlacedRequests
+from enginehouse_rescheduling.dispatcher import GatewayMeans, MigrationDispatcher
+from enginehouse_rescheduling.migrators import Llumlet
+from enginehouse_rescheduling.placed_requests import PlacedRequests
 from enginehouse_rescheduling.service import Rescheduling
 from tests.support.backend_status import backend_status
 from tests.support.garbage import without_collector

@@ -12,7 +12,7 @@ from enginehouse.drivers import EngineClient
 from enginehouse.errors import CannotContinue, NotFound, UpstreamError
 from enginehouse.rescheduling import InstanceAddress, Migration, RequestView
 from enginehouse_kit.llumlet.llumlet_pb2 import MigrateResponse
-from enginehouse_rescheduling.migrators.llumlet import migrator
+from enginehouse_rescheduling import migrators
 from tests.support.cluster_views import instance, view
 
 
@@ -67,12 +67,12 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, str]]:
             return MigrateResponse(success=False, message="No request could be moved.")
         return MigrateResponse(success=True, request_ids=["chatcmpl-r1-0-9f", "cmpl-plain", "other"])
 
-    monkeypatch.setattr(migrator, "_send", send)
+    monkeypatch.setattr(migrators, "_send", send)
     return commands
 
 
 async def test_the_destination_serves_the_rest_if_it_can_be_asked(sent: list[tuple[Any, str]]) -> None:
-    means, llumlet = FakeMeans(), migrator.Llumlet()
+    means, llumlet = FakeMeans(), migrators.Llumlet()
     llumlet.prepare(means)
     migrated = await llumlet.migrate(ORDER)
 
@@ -86,7 +86,7 @@ async def test_the_destination_serves_the_rest_if_it_can_be_asked(sent: list[tup
 
 
 async def test_a_source_that_moves_nothing_is_an_error(sent: list[tuple[Any, str]]) -> None:
-    llumlet = migrator.Llumlet()
+    llumlet = migrators.Llumlet()
     llumlet.prepare(FakeMeans())
     ratio = Migration(policy="p", source="a", destination="b", rule="RATIO", order="SR", value=0.5)
     with pytest.raises(NotFound, match="moved nothing: No request could be moved"):
@@ -98,7 +98,7 @@ async def test_a_llumlet_that_is_gone_is_an_error_with_its_code() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:  # listens, and closes at once
         port = taken.getsockname()[1]
     with pytest.raises(UpstreamError, match=f"The llumlet at 127.0.0.1:{port} failed: UNAVAILABLE: "):
-        await migrator._send(migrator._command(ORDER, ADDRESSES["b"]), f"127.0.0.1:{port}")
+        await migrators._send(migrators._command(ORDER, ADDRESSES["b"]), f"127.0.0.1:{port}")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ async def test_a_llumlet_that_is_gone_is_an_error_with_its_code() -> None:
 )
 def test_a_command_names_both_ends_and_one_value(rule: str, value: float, field: str, sent: float) -> None:
     order = Migration(policy="p", source="a", destination="b", rule=rule, order="LR", value=value, requests=("r",))
-    command = migrator._command(order, ADDRESSES["b"])
+    command = migrators._command(order, ADDRESSES["b"])
     assert (command.src_engine_id, command.dst_engine_id) == ("a", "b")
     assert command.WhichOneof("migration_value") == field
     assert getattr(command, field) == sent
@@ -119,7 +119,7 @@ def test_a_command_names_both_ends_and_one_value(rule: str, value: float, field:
 
 
 def test_both_instances_need_addresses() -> None:
-    llumlet = migrator.Llumlet()
+    llumlet = migrators.Llumlet()
     llumlet.prepare(FakeMeans())
     a, b, bare = (instance(name, address=ADDRESSES.get(name, InstanceAddress())) for name in ("a", "b", "bare"))
 

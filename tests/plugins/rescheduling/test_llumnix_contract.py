@@ -9,7 +9,7 @@ import pytest
 from enginehouse.rescheduling import ReschedulingSettings
 from enginehouse_kit.llumlet import llumlet_pb2
 from enginehouse_kit.testing import create
-from enginehouse_rescheduling.strategies.llumnix_load import LlumnixLoad
+from enginehouse_rescheduling.llumnix_load import LlumnixLoad
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,8 @@ from typing import Any
 import pytest
 
 from enginehouse.rescheduling import RequestView
-from enginehouse_rescheduling.float32 import LARGEST, float32
-from enginehouse_rescheduling.latency.grid import Grid
-from enginehouse_rescheduling.latency.predictor import LatencyPredictor
-from enginehouse_rescheduling.metrics import METRICS, Circumstances, PromptFigures
+from enginehouse_rescheduling.latency import Grid, LatencyPredictor
+from enginehouse_rescheduling.metrics import LARGEST, METRICS, Circumstances, PromptFigures, float32
 from tests.support.cluster_views import NOW_MS, instance
 
 INFLIGHT = {

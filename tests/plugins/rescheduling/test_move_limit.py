@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enginehouse.domain.instance import RequestView
-from enginehouse_rescheduling.rounds.recent_moves import MoveLimit
+from enginehouse_rescheduling.planner import MoveLimit
 
 
 def test_a_stream_stays_after_ten_moves_within_a_minute() -> None:

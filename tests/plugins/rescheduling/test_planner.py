@@ -8,8 +8,7 @@ import pytest
 from enginehouse import ReschedulingPolicy, Role
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.rescheduling import ClusterView, DroppedPair, InstanceView, Migrated, Migration, Plan
-from enginehouse_rescheduling.rounds.planner import Planner
-from enginehouse_rescheduling.rounds.recent_moves import RecentMoves
+from enginehouse_rescheduling.planner import Planner, RecentMoves
 from tests.support.cluster_views import NOW_MS, instance, pairs, view
 
 ABC = [instance(name) for name in "abc"]

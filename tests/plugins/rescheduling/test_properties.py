@@ -13,9 +13,8 @@ from enginehouse import Role
 from enginehouse.config.schema import Config
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.rescheduling import ClusterView, InstanceView, Plan, RequestView
-from enginehouse_rescheduling.failing import failed_domain
-from enginehouse_rescheduling.rounds.planner import Planner
-from enginehouse_rescheduling.rounds.recent_moves import RecentMoves
+from enginehouse_rescheduling.planner import Planner, RecentMoves
+from enginehouse_rescheduling.policies.instances import failed_domain
 from tests.support.cluster_views import NOW_MS, instance, policy, view
 
 TYPES = (

@@ -11,7 +11,7 @@ from enginehouse.drivers import EngineClient
 from enginehouse.errors import CannotContinue
 from enginehouse.rescheduling import ClusterView, InstanceAddress, InstanceView, Migration, RequestView
 from enginehouse_kit.testing import check_migrator
-from enginehouse_rescheduling.migrators.replay import Replay
+from enginehouse_rescheduling.migrators import Replay
 
 
 class Means:

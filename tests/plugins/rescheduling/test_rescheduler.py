@@ -8,9 +8,8 @@ import pytest
 
 from enginehouse.rescheduling import ClusterView, InstanceView, Migration, Plan, RequestView, ReschedulingSettings
 from enginehouse_kit.testing import FakeServiceGateway
-from enginehouse_rescheduling.rounds.cluster import Cluster
-from enginehouse_rescheduling.rounds.planner import Planner
-from enginehouse_rescheduling.rounds.recent_moves import RecentMoves
+from enginehouse_rescheduling.cluster import Cluster
+from enginehouse_rescheduling.planner import Planner, RecentMoves
 from enginehouse_rescheduling.service import Rescheduling
 from tests.support.cluster_views import instance, view
 

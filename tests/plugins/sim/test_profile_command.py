@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from enginehouse_rescheduling.latency.profile import BUNDLED, first_token_grid, output_token_grid
+from enginehouse_rescheduling.latency import BUNDLED, first_token_grid, output_token_grid
 from enginehouse_sim.commands import sim
 
 

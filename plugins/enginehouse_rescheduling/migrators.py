@@ -1,15 +1,65 @@
-"""The migrator ``llumlet``."""
+"""The migrator ``replay``."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any
 
-from enginehouse import Migrator, RequestError
+import msgspec
+
+from enginehouse import EnginehouseError, Migrator, RequestError
 from enginehouse.errors import NotFound, UpstreamError
 from enginehouse.rescheduling import ClusterView, InstanceAddress, InstanceView, Migrated, Migration, MigrationMeans
 from enginehouse_kit.request_ids import gateway_request_ids
-from enginehouse_rescheduling.migrators.instance_index import InstanceIndex
+from enginehouse_kit.selection import migration_budget, select_requests
+
+
+class Replay(Migrator):
+    """Makes the destination continue each stream from its tokens. It needs nothing of the engines."""
+
+    class Config(msgspec.Struct, frozen=True):
+        """``at_once``: the most streams that move together, whose texts the destination then reads at the same time."""
+
+        at_once: Annotated[int, msgspec.Meta(ge=1)] = 16
+
+    _means: MigrationMeans
+
+    def __init__(self, config: Config | None = None) -> None:
+        self._config = config or self.Config()
+        self._index = InstanceIndex()
+
+    def prepare(self, means: MigrationMeans) -> None:
+        self._means = means
+
+    def why_not(self, migration: Migration, view: ClusterView) -> str:
+        known = self._index.of(view).keys()
+        return "" if {migration.source, migration.destination} <= known else "the view does not have both instances"
+
+    async def migrate(self, migration: Migration) -> Migrated:
+        """Move the chosen streams, many at once. A stream that cannot be moved stays at its source."""
+        chosen = migration.requests or self._chosen(migration)
+        if not chosen:
+            return Migrated(found_none=True)
+        turns = asyncio.Semaphore(self._config.at_once)
+        problems = await asyncio.gather(*(self._move(request, migration.destination, turns) for request in chosen))
+        refused = {request: why for request, why in zip(chosen, problems, strict=True) if why}
+        return Migrated(moved=tuple(request for request in chosen if request not in refused), refused=refused)
+
+    def _chosen(self, migration: Migration) -> list[str]:
+        total = self._means.kv_tokens(migration.source)
+        budget = migration_budget(migration.rule, migration.value, total)
+        return select_requests(self._means.live(migration.source), migration.rule, migration.order, budget)
+
+    async def _move(self, request: str, destination: str, turns: asyncio.Semaphore) -> str:
+        """Move one request when it is its turn; returns why it stays, or nothing."""
+        async with turns:
+            try:
+                await self._means.move(request, destination)
+            except EnginehouseError as error:
+                return str(error)
+        return ""
+
 
 _VALUES = {"NUM_REQ": "num_reqs", "TOKEN": "num_tokens", "RATIO": "kv_cache_usage_ratio"}
 
@@ -119,3 +169,17 @@ async def _send(command: Any, address: str) -> Any:
         except grpc.aio.AioRpcError as error:
             problem = f"{error.code().name}: {error.details()}"
             raise UpstreamError(f"The llumlet at {address} failed: {problem}") from None
+
+
+class InstanceIndex:
+    """The instances of the latest view, which all migrations of a round share: they are indexed once."""
+
+    def __init__(self) -> None:
+        self._view: ClusterView | None = None
+        self._instances: Mapping[str, InstanceView] = {}
+
+    def of(self, view: ClusterView) -> Mapping[str, InstanceView]:
+        """The instances of ``view`` by id."""
+        if view is not self._view:
+            self._view, self._instances = view, {each.id: each for each in view.instances}
+        return self._instances

@@ -1,11 +1,35 @@
-"""Pairs of a source and a destination, and how policies select them. Equal instances are in the order of their ids."""
+"""Which instances fail, and how policies pair sources with destinations."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from enginehouse.rescheduling import InstanceView
+from enginehouse.rescheduling import ClusterView, InstanceView
+
+
+def failed_domain(view: ClusterView, domain: str, staleness_s: float) -> set[str]:
+    """The ids of all instances that are in the failure ``domain`` of one that fails, itself included.
+
+    With data parallelism, the instances of a unit serve together or not at all.
+    """
+    failed = {each.id for each in view.instances if _is_failing(each, view.now_ms, staleness_s)}
+    if domain in ("node", "node-unit"):
+        nodes = {each.node for each in view.instances if each.id in failed and each.node}
+        failed |= {each.id for each in view.instances if each.node in nodes}
+    if domain in ("instance-unit", "node-unit") and any(each.data_parallel_size > 1 for each in view.instances):
+        units = {each.unit for each in view.instances if each.id in failed and each.unit}
+        failed |= {each.id for each in view.instances if each.unit in units}
+    return failed
+
+
+def _is_failing(instance: InstanceView, now_ms: int, staleness_s: float) -> bool:
+    """Whether an instance takes no requests, or has not reported for long.
+
+    As in Llumnix, the age counts in whole seconds, so that 60.9 s are not more than 60.
+    """
+    age_s = (now_ms - instance.status.timestamp_ms) // 1000
+    return not instance.status.schedulable or age_s > staleness_s
 
 
 class Pair(NamedTuple):

@@ -11,11 +11,10 @@ from enginehouse import Candidate, Extractor, Requirements, Role
 from enginehouse.rescheduling import ClusterView, InstanceView, ReschedulingSettings
 from enginehouse_kit.prefix_index import PrefixIndex
 from enginehouse_kit.prefixes import ChunkExtractor, chunks_of
-from enginehouse_rescheduling.float32 import float32
-from enginehouse_rescheduling.latency.predictor import LatencyPredictor
-from enginehouse_rescheduling.latency.prefill_progress import PrefillProgress
-from enginehouse_rescheduling.metrics import Circumstances, Metric, PromptFigures, metric
-from enginehouse_rescheduling.strategies.by_figures import FREE, FULL, Rank, StrategyByFigures
+from enginehouse_rescheduling.by_figures import FREE, FULL, Rank, StrategyByFigures
+from enginehouse_rescheduling.latency import LatencyPredictor
+from enginehouse_rescheduling.metrics import Circumstances, Metric, PromptFigures, float32, metric
+from enginehouse_rescheduling.prefill_progress import PrefillProgress
 
 _CHUNK_TOKENS = 256
 """As in Llumnix."""

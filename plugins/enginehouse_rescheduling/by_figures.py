@@ -11,8 +11,8 @@ import msgspec
 from enginehouse import Candidate, Requirements, Role, Strategy
 from enginehouse.rescheduling import ClusterView, InFlight, InstanceView, ReschedulingSettings
 from enginehouse.routing_facts import Verdict
-from enginehouse_rescheduling.failing import failed_domain
 from enginehouse_rescheduling.metrics import PromptFigures
+from enginehouse_rescheduling.policies.instances import failed_domain
 
 FREE, FULL, UNKNOWN = range(3)
 """The classes of ranks: below the threshold, at or above it, and without figures."""

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from enginehouse import Candidate, Requirements, Role
 from enginehouse.errors import RateLimited
 from enginehouse.rescheduling import ClusterView, InstanceView, ReschedulingSettings
-from enginehouse_rescheduling.float32 import float32
-from enginehouse_rescheduling.latency.predictor import LatencyPredictor
+from enginehouse_rescheduling.by_figures import FREE, FULL, Rank, StrategyByFigures
+from enginehouse_rescheduling.latency import LatencyPredictor
 from enginehouse_rescheduling.metrics import (
     Circumstances,
     PromptFigures,
     decode_batch_size,
+    float32,
     predicted_tpot,
     predicted_ttft,
 )
-from enginehouse_rescheduling.pairs import highest, lowest
-from enginehouse_rescheduling.strategies.by_figures import FREE, FULL, Rank, StrategyByFigures
+from enginehouse_rescheduling.policies.instances import highest, lowest
 
 
 class Slo(StrategyByFigures):

@@ -1,1 +1,0 @@
-"""The commands ``enginehouse explain rescheduling`` and ``enginehouse reschedule``."""

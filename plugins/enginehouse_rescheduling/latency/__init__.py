@@ -1,1 +1,0 @@
-"""Predicts latencies from measured ones, as Llumnix does."""

@@ -1,1 +1,0 @@
-"""The bundled strategies: they route by the figures that engines report."""
