@@ -18,7 +18,7 @@ CORE = "enginehouse"
 API = "public API"
 """The room of the public modules: all have the same floor, and none has code."""
 PLUGINS = "plugins"
-_BESIDE = {f"{CORE}.hookspecs": "hookspecs", f"{CORE}.__main__": "cli"}
+_BESIDE = {f"{CORE}.__main__": "cli"}
 """Modules of the core that are in no package and not public."""
 
 Arrows = Mapping[str, Mapping[str, int]]

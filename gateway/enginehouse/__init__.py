@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from enginehouse.domain.request_record import RequestRecord as RequestRecord
     from enginehouse.domain.requirements import InferenceRequest as InferenceRequest
     from enginehouse.domain.requirements import Requirements as Requirements
-    from enginehouse.hookspecs import Register as Register
-    from enginehouse.hookspecs import hookimpl as hookimpl
     from enginehouse.interfaces.authenticators import Authenticator as Authenticator
     from enginehouse.interfaces.continuers import Continuer as Continuer
     from enginehouse.interfaces.discoverers import Discoverer as Discoverer
@@ -43,6 +41,8 @@ if TYPE_CHECKING:
     from enginehouse.interfaces.extractors import Extractor as Extractor
     from enginehouse.interfaces.filters import Filter as Filter
     from enginehouse.interfaces.guards import Guard as Guard
+    from enginehouse.interfaces.hooks import Register as Register
+    from enginehouse.interfaces.hooks import hookimpl as hookimpl
     from enginehouse.interfaces.interceptors import Interceptor as Interceptor
     from enginehouse.interfaces.launchers import Launcher as Launcher
     from enginehouse.interfaces.limit_stores import LimitStore as LimitStore
@@ -63,8 +63,8 @@ if TYPE_CHECKING:
     __version__: str
 
 _MODULES = {
-    "hookimpl": "enginehouse.hookspecs",
-    "Register": "enginehouse.hookspecs",
+    "hookimpl": "enginehouse.interfaces.hooks",
+    "Register": "enginehouse.interfaces.hooks",
     "Extractor": "enginehouse.interfaces.extractors",
     "Filter": "enginehouse.interfaces.filters",
     "Scorer": "enginehouse.interfaces.scorers",

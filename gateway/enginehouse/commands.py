@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from enginehouse.cli.listen import configured_url
 from enginehouse.cli.options import config_option, warn
+from enginehouse.processes.listen import configured_url
 
 __all__ = [
     "config_option",

@@ -70,7 +70,7 @@ def run(
         if found.problem:
             raise ConfigError(found.problem)
         greeting = partial(_greeting, next(iter(found.models)))
-        from enginehouse.cli.serve import serve_document  # the whole gateway, which the help does not need
+        from enginehouse.processes.serve import serve_document  # the whole gateway, which the help does not need
 
         serve_document(
             lambda: find().document(memory),

@@ -13,8 +13,8 @@ from tests.chaos import worker_processes
 
 def replace(access_log: Callable[[bytes], None]) -> None:
     """Replace them in this process. ``access_log`` gets what would go to standard error."""
-    server = _module("enginehouse.cli.gateway_server")
-    accepting = _module("enginehouse.cli.accepting")  # frozen, nothing of a run would ever be collected
+    server = _module("enginehouse.processes.gateway_server")
+    accepting = _module("enginehouse.processes.accepting")  # frozen, nothing of a run would ever be collected
     accepting.gc = types.SimpleNamespace(collect=lambda: 0, freeze=lambda: None, set_threshold=lambda *_: None)
     accepting.LoopWatchdog = lambda *_, **__: types.SimpleNamespace(start=lambda: None, end=lambda: None)
     server.click = types.SimpleNamespace(echo=lambda _: None)

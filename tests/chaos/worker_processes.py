@@ -9,9 +9,9 @@ import types
 from typing import TYPE_CHECKING, Any, cast
 
 from enginehouse.app.gateway import Gateway
-from enginehouse.cli.accepting import AcceptingServer
-from enginehouse.cli.listen import Listeners
 from enginehouse.plugin_manager.registry import Registry
+from enginehouse.processes.accepting import AcceptingServer
+from enginehouse.processes.listen import Listeners
 from enginehouse.processes.workers.fork_server import ForkServer
 from enginehouse.processes.workers.shared_memory import WorkerMemory
 from enginehouse.processes.workers.worker import Worker, WorkerChannel
@@ -59,7 +59,7 @@ class VirtualForks(ForkServer):
         loop.set_exception_handler(world._defect)
         loop.network = _WorkerNetwork(world, loop)
         ours, theirs = world.network.pair(f"worker {pid}", world.loop, loop)
-        serve = _module("enginehouse.cli.worker_server")._serve
+        serve = _module("enginehouse.processes.workers.worker_server")._serve
         listeners = _WorkerListeners(self, pid)
         main = loop.create_task(serve(number, theirs, gateway.config, gateway.registry, listeners, self.memory))
         main.add_done_callback(lambda _: self._exited(pid, main))

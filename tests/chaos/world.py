@@ -15,10 +15,10 @@ import msgspec
 
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.reload import ConfigSource
-from enginehouse.cli.listen import Listeners
-from enginehouse.cli.service_manager import ServiceManager
 from enginehouse.config.load_config import LoadedConfig, read_document
 from enginehouse.plugin_manager.registry import Registry
+from enginehouse.processes.listen import Listeners
+from enginehouse.processes.service_manager import ServiceManager
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.logs import GatewayLog
@@ -41,7 +41,7 @@ from tests.chaos.taps import Story, Taps
 from tests.chaos.virtual_time import GATEWAY_CLOCK, OrderedSet, clock
 from tests.chaos.worker_processes import VirtualForks
 
-_serving = cast(Any, importlib.import_module("enginehouse.cli.gateway_server"))
+_serving = cast(Any, importlib.import_module("enginehouse.processes.gateway_server"))
 GATEWAY = ("127.0.0.1", 8080)
 _SETTLE_S = 3.0
 """Longer than the gateway keeps the place of a request that an engine broke off, until it knows whether that exited."""

@@ -23,7 +23,6 @@ def test_each_module_has_a_room() -> None:
     rooms = {
         "enginehouse": API,
         "enginehouse.errors": API,
-        "enginehouse.hookspecs": "hookspecs",
         "enginehouse.config.schema": "config",
         "enginehouse_kit.checks.drivers": "enginehouse_kit",
     }

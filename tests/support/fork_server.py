@@ -31,7 +31,7 @@ _LOCK = threading.Lock()
 _NUMBER = 4
 _LONGEST_ORDER = 1 << 20
 _MODULES = ("enginehouse", "enginehouse_sim")
-_IMPORTED = ("enginehouse.cli.serve", "uvicorn.lifespan.off", "uvloop", "enginehouse_sim.simulator.serve.command")
+_IMPORTED = ("enginehouse.processes.serve", "uvicorn.lifespan.off", "uvloop", "enginehouse_sim.simulator.serve.command")
 
 
 def pytest_configure() -> None:

@@ -53,7 +53,7 @@ def serve_command(config: Path | None, host: str | None, port: int | None, watch
 
     On SIGHUP, the gateway reloads its configuration. On SIGUSR2, it starts this program again to take over.
     """
-    from enginehouse.cli.serve import serve_file  # takes longer to import than most commands take to run
+    from enginehouse.processes.serve import serve_file  # takes longer to import than most commands take to run
 
     serve_file(config, host=host, port=port, watch=watch, take_over=take_over)
 

@@ -15,8 +15,8 @@ from click import unstyle
 from click.testing import CliRunner, Result
 
 from enginehouse.cli import enginehouse
-from enginehouse.cli.listen import configured_url
 from enginehouse.domain.errors import EnginehouseError, GatewayError
+from enginehouse.processes.listen import configured_url
 from enginehouse_kit.output import coloured_text
 from enginehouse_operations import load
 

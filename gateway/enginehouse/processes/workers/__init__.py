@@ -10,6 +10,7 @@
     worker_link         the owner's side of one worker
     worker_request      a live request of a worker, as the owner shows it
     publisher           sends workers the configuration and the state of backends
+    worker_server       runs a worker: a server on the sockets that the owner has opened
     worker              the worker's side: connections, router and relay
     tickets             a worker's tickets at the owner's queues: both sides
     pages               pages of the owner on a worker's connection: both sides

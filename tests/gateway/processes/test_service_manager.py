@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse.cli.service_manager import ServiceManager
+from enginehouse.processes.service_manager import ServiceManager
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_the_watchdog_is_fed_by_the_event_loop_twice_in_its_time(notices: socket
 
 
 def test_the_watchdog_starves_while_nobody_serves(notices: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("enginehouse.cli.service_manager._LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr("enginehouse.processes.service_manager._LOOK_EVERY_S", 0.001)
     looks = iter([True, *[False] * 20, True])
 
     async def run() -> None:

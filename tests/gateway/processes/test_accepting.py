@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from enginehouse.cli.accepting import AcceptingServer
+from enginehouse.processes.accepting import AcceptingServer
 
 
 async def test_a_stop_that_fails_leaves_no_connection_behind(monkeypatch: pytest.MonkeyPatch) -> None:

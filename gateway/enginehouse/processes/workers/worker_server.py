@@ -17,11 +17,11 @@ import uvicorn
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app import Gateway
-from enginehouse.cli.accepting import AcceptingServer
-from enginehouse.cli.listen import Listeners
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
 from enginehouse.plugin_manager.registry import Registry
+from enginehouse.processes.accepting import AcceptingServer
+from enginehouse.processes.listen import Listeners
 from enginehouse.processes.take_over.running_side import SuccessorGateway
 from enginehouse.processes.workers.fork_server import ForkServer
 from enginehouse.processes.workers.messages import ToWorkerServer

@@ -18,10 +18,10 @@ from starlette.types import ASGIApp
 
 from enginehouse.aio.timeouts import wait_within
 from enginehouse.app.request_path import RequestPath
-from enginehouse.cli.listen import Listeners
 from enginehouse.http.client_connection import ClientConnection, PassOn
 from enginehouse.http.cors import Cors
 from enginehouse.http.server import HttpServer
+from enginehouse.processes.listen import Listeners
 from enginehouse.processes.take_over.messages import PassedConnection
 from enginehouse.processes.take_over.running_side import SuccessorGateway
 from enginehouse.telemetry.loop_watch import LoopMonitor, LoopWatchdog

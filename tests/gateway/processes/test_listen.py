@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from enginehouse.cli.listen import Listeners, listen, url_of
 from enginehouse.domain.errors import ConfigError
+from enginehouse.processes.listen import Listeners, listen, url_of
 
 
 def test_it_listens_where_it_was_told() -> None:
@@ -64,7 +64,7 @@ def test_a_service_managers_sockets_are_taken() -> None:
     """In a process of its own, because the descriptors have fixed numbers."""
     program = (
         "import os\n"
-        "from enginehouse.cli.listen import Listeners\n"
+        "from enginehouse.processes.listen import Listeners\n"
         "os.environ['LISTEN_PID'] = str(os.getpid())\n"
         "listeners = Listeners.open('127.0.0.1', 1)\n"
         "assert not [name for name in os.environ if name.startswith('LISTEN_')]\n"
@@ -79,7 +79,7 @@ def test_a_service_managers_sockets_are_taken() -> None:
 def test_a_service_managers_other_socket_is_refused() -> None:
     program = (
         "import os\n"
-        "from enginehouse.cli.listen import Listeners\n"
+        "from enginehouse.processes.listen import Listeners\n"
         "os.environ['LISTEN_PID'] = str(os.getpid())\n"
         "Listeners.open('127.0.0.1', 1)\n"
     )

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app import Gateway
-from enginehouse.cli.accepting import AcceptingServer
 from enginehouse.interfaces.limit_stores import TakenLimit
+from enginehouse.processes.accepting import AcceptingServer
 from enginehouse.processes.take_over.messages import PassedConnection
 from enginehouse.processes.take_over.new_side import TakeOverFailed
 from enginehouse.processes.take_over.running_side import ReplaceableGateway, TakeOverServer

@@ -4,7 +4,7 @@ import platform
 
 import pytest
 
-from enginehouse.cli.accepting import Allocator
+from enginehouse.processes.accepting import Allocator
 
 
 @pytest.mark.parametrize("name", ["MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"])

@@ -14,18 +14,18 @@ import click
 
 from enginehouse.aio.timeouts import run_unless
 from enginehouse.app import Gateway
-from enginehouse.cli.accepting import AcceptingServer
-from enginehouse.cli.listen import Listeners
-from enginehouse.cli.replacement import Replacement
-from enginehouse.cli.service_manager import ServiceManager
 from enginehouse.domain.errors import EnginehouseError
 from enginehouse.engines.state_file import StateFile, state_folder
+from enginehouse.processes.accepting import AcceptingServer
+from enginehouse.processes.listen import Listeners
+from enginehouse.processes.replacement import Replacement
+from enginehouse.processes.service_manager import ServiceManager
 from enginehouse.processes.take_over.new_side import Predecessor, TakeOverFailed
 from enginehouse.processes.take_over.running_side import SuccessorGateway
 from enginehouse.telemetry.logs import json_line
 
 if TYPE_CHECKING:
-    from enginehouse.cli.worker_server import Forks
+    from enginehouse.processes.workers.worker_server import Forks
 
 _log = logging.getLogger(__name__)
 

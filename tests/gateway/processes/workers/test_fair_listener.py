@@ -10,8 +10,8 @@ from functools import partial
 
 import pytest
 
-from enginehouse.cli import worker_server
-from enginehouse.cli.worker_server import FairListener
+from enginehouse.processes.workers import worker_server
+from enginehouse.processes.workers.worker_server import FairListener
 from tests.support.waiting import until
 
 

@@ -16,9 +16,6 @@ import msgspec
 from enginehouse.app import Gateway
 from enginehouse.app.gateway import rehearse_start
 from enginehouse.app.reload import ChangeWatch, ConfigSource, watch_folders
-from enginehouse.cli.gateway_server import GatewayServer
-from enginehouse.cli.listen import Listeners
-from enginehouse.cli.service_manager import ServiceManager
 from enginehouse.config.load_config import LoadedConfig, load_config_or_embedded, read_document
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
@@ -26,11 +23,14 @@ from enginehouse.config.server import worker_count
 from enginehouse.engines.state_file import state_folder
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registry
+from enginehouse.processes.gateway_server import GatewayServer
+from enginehouse.processes.listen import Listeners
+from enginehouse.processes.service_manager import ServiceManager
 from enginehouse.processes.take_over.new_side import Predecessor
 from enginehouse.telemetry.logs import configure_logs
 
 if TYPE_CHECKING:
-    from enginehouse.cli.worker_server import Forks
+    from enginehouse.processes.workers.worker_server import Forks
 
 _log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ def _fork_workers(settings: Config, registry: Registry, listeners: Listeners) ->
     count = worker_count(settings.server).number
     if count == 1:
         return None
-    from enginehouse.cli.worker_server import Forks
+    from enginehouse.processes.workers.worker_server import Forks
 
     return Forks(settings, registry, count, listeners)
 
