@@ -37,7 +37,7 @@ gateway's own dependencies.
 MODULES = {
     "gateway/enginehouse/aio": ("clock", "write_batch"),
     "gateway/enginehouse/processes/workers": ("worker_request",),
-    "gateway/enginehouse/domain": ("replica", "requirements", "tokens"),
+    "gateway/enginehouse/domain": ("replica", "request_facts", "requirements", "tokens"),
     "gateway/enginehouse/fleet": ("fleet", "health"),
     "gateway/enginehouse/http": (
         "admission",
@@ -80,7 +80,7 @@ MODULES = {
         "answer_meter",
         "counters",
         "log_context",
-        "request_facts",
+        "activity",
         "trace_context",
         "tracer",
     ),

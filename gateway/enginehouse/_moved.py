@@ -10,7 +10,7 @@ _NAMES = {
         ReplicaRange ScaleView SizedRange WantedReplicas
     """,
     "enginehouse.callers": """
-        Accounting AdmittedCaller AuditEntry Caller CountedGateway EndedFacts JwtSettings KeyLimitSettings
+        Accounting AdmittedCaller AuditEntry Caller CountedGateway JwtSettings KeyLimitSettings
         KeySettings Limit LimitAmounts LimitLeft LimitPeriod LimitRule NAMESPACES PriceSettings ServerSettings
         TakenLimit UsageRow moment
     """,

@@ -13,7 +13,7 @@ from enginehouse.config.auth import (
 )
 from enginehouse.config.server import ServerSettings
 from enginehouse.domain.usage import AuditEntry, UsageRow
-from enginehouse.interfaces.accounting import Accounting, CountedGateway, EndedFacts, LimitLeft
+from enginehouse.interfaces.accounting import Accounting, CountedGateway, LimitLeft
 from enginehouse.interfaces.authenticators import AdmittedCaller, Caller
 from enginehouse.interfaces.limit_stores import Limit, LimitPeriod, LimitRule, TakenLimit
 
@@ -24,7 +24,6 @@ __all__ = [
     "AuditEntry",
     "Caller",
     "CountedGateway",
-    "EndedFacts",
     "JwtSettings",
     "KeyLimitSettings",
     "KeySettings",

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from enginehouse.config.telemetry import TelemetrySettings
+from enginehouse.domain.request_facts import AttemptFacts, RequestFacts
 from enginehouse.domain.request_record import EngineTimings, StreamGap
 from enginehouse.interfaces.exporters import ExportCounters, Sampling, SwapRecord, TracedRequest
 from enginehouse.telemetry.trace_context import UPSTREAM_SPAN, span_number
 
 __all__ = [
     "UPSTREAM_SPAN",
+    "AttemptFacts",
     "EngineTimings",
     "ExportCounters",
+    "RequestFacts",
     "Sampling",
     "StreamGap",
     "SwapRecord",

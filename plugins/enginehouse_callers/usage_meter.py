@@ -7,7 +7,8 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Final
 
-from enginehouse.callers import EndedFacts, UsageRow
+from enginehouse.callers import UsageRow
+from enginehouse.records import RequestFacts
 from enginehouse_callers.caller_metrics import Totals
 from enginehouse_callers.prices import Prices
 
@@ -58,7 +59,7 @@ class UsageMeter:
         self.last_used: dict[str, float] = {}
         """When requests of each caller were last seen, since the start."""
 
-    def add(self, facts: EndedFacts, model: str, prompt: int) -> None:
+    def add(self, facts: RequestFacts, model: str, prompt: int) -> None:
         """Add a request to ``model``; ``prompt``: the estimated tokens of its prompt, for engines that count none."""
         now = self._epoch()
         if not self._ends - HOUR_S <= now < self._ends:

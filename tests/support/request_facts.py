@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enginehouse import AttemptRecord, RequestRecord
-from enginehouse.telemetry.request_facts import AttemptFacts, RequestFacts
+from enginehouse.domain.request_facts import AttemptFacts, RequestFacts
 
 _TIMES = ("routed", "granted", "sent", "first_byte")
 

@@ -13,6 +13,7 @@ from enginehouse.config.auth import LimitAmounts
 from enginehouse.domain.errors import Forbidden
 from enginehouse.domain.metric_info import MetricInfo
 from enginehouse.domain.request import Headers
+from enginehouse.domain.request_facts import RequestFacts
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.usage import AuditEntry, UsageRow
 from enginehouse.interfaces.authenticators import AdmittedCaller, Caller, Reserved
@@ -46,44 +47,10 @@ class ClientAddresses(Protocol):
         """Count a request in; returns ``None`` without limits. Raises ``RateLimited``."""
 
 
-class EndedFacts(Protocol):
-    """What is known of a request that has ended; each field is that of ``RequestRecord``, a time 0 without its step."""
-
-    @property
-    def caller(self) -> str | None: ...
-
-    @property
-    def user(self) -> str | None: ...
-
-    @property
-    def status(self) -> int: ...
-
-    @property
-    def outcome(self) -> str: ...
-
-    @property
-    def sent(self) -> float: ...
-
-    @property
-    def ended(self) -> float: ...
-
-    @property
-    def events(self) -> int: ...
-
-    @property
-    def tokens_in(self) -> int | None: ...
-
-    @property
-    def tokens_cached(self) -> int | None: ...
-
-    @property
-    def tokens_out(self) -> int | None: ...
-
-
 class RequestMeter(Protocol):
     """Learns of each request that has ended."""
 
-    def add(self, facts: EndedFacts, model: str, prompt: int) -> None:
+    def add(self, facts: RequestFacts, model: str, prompt: int) -> None:
         """Add a request to ``model``; ``prompt``: the estimated tokens of its prompt, for engines that count none."""
 
 

@@ -27,9 +27,9 @@ from enginehouse.routing.router import Router
 from enginehouse.scheduling.flow_control import CallerShares
 from enginehouse.scheduling.request_queue import RequestQueue
 from enginehouse.scheduling.waiting_room import WaitingRoom
+from enginehouse.telemetry.activity import Activity, Decisions
 from enginehouse.telemetry.counters import Counters
 from enginehouse.telemetry.observers import Observers, notify
-from enginehouse.telemetry.request_facts import Activity, Decisions
 from enginehouse.telemetry.tracer import Tracer
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from enginehouse.domain.errors import RequestError, shortened
 from enginehouse.domain.replica import Reason, Route
+from enginehouse.domain.request_facts import RequestFacts
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.ticket import Phase, Ticket
@@ -27,7 +28,6 @@ from enginehouse.telemetry.answer_meter import NO_ANSWER, AnswerSize
 from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.plugin_failures import log_plugin_failure
 from enginehouse.telemetry.record_delivery import RecordDelivery
-from enginehouse.telemetry.request_facts import RequestFacts
 from enginehouse.telemetry.request_parameters import request_parameters
 from enginehouse.telemetry.trace_context import MOST_CAPTURED, Trace
 

@@ -2,7 +2,7 @@
 
 ::
 
-    request_facts       what is known of requests that have ended, and the last routes
+    activity            the last requests that have ended, and the last decisions
     counted_answers     reads the tokens that engines say they counted
     answer_meter        counts an answer while it passes
     tracer              decides which requests are traced

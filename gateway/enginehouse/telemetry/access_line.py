@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from enginehouse.domain.errors import shortened
-from enginehouse.telemetry.request_facts import RequestFacts
+from enginehouse.domain.request_facts import RequestFacts
 
 _LOGGER: Final = "enginehouse.access"
 _LONGEST_SHARED: Final = 256

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from time import time
 from typing import Final
 
+from enginehouse.domain.request_facts import RequestFacts
 from enginehouse.telemetry.access_line import dropped_line, json_line, text_line
-from enginehouse.telemetry.request_facts import RequestFacts
 
 _WRITE_EVERY_S: Final = 0.5
 _BATCH: Final = 2048

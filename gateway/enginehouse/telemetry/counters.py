@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from enginehouse.domain.errors import shortened
+from enginehouse.domain.request_facts import RequestFacts
 from enginehouse.interfaces.exporters import SwapRecord
 from enginehouse.telemetry import metric_list as metrics
 from enginehouse.telemetry.metric_list import MetricInfo
-from enginehouse.telemetry.request_facts import RequestFacts
 
 _LAST_SWAPS: Final = 64
 _MAX_SERIES: Final = 1000

@@ -16,7 +16,7 @@ from enginehouse.http.page_facts import OperatedGateway
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.live.live_state import LiveState
 from enginehouse.routing_facts import AT_REST
-from enginehouse.telemetry.request_facts import Activity
+from enginehouse.telemetry.activity import Activity
 from enginehouse.tickets import Phase
 
 RequestProgress = tuple[Phase, int | None]

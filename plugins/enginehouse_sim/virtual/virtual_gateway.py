@@ -28,7 +28,7 @@ from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered, Registry
 from enginehouse.relay.upstream.outside import Connector, Origin, Outside
 from enginehouse.runtime import Clock
-from enginehouse.telemetry.request_facts import MOST
+from enginehouse.telemetry.activity import MOST
 from enginehouse_sim.virtual.virtual_engines import (
     VirtualBackend,
     VirtualClient,

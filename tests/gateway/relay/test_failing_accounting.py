@@ -13,10 +13,10 @@ from enginehouse.callers import (
     AuditEntry,
     Caller,
     CountedGateway,
-    EndedFacts,
 )
 from enginehouse.interfaces.authenticators import Reserved
 from enginehouse.plugin_manager.registry import Registry
+from enginehouse.records import RequestFacts
 from enginehouse.requests import Tokens
 from tests.support.registries import registry_with
 from tests.support.scripted_engine import StartEngine
@@ -37,7 +37,7 @@ class Counts(Authenticator, Accounting):
     def counted(self, name: str, caller: Caller) -> AdmittedCaller:
         return CountedCaller(name, admin=True)
 
-    def add(self, facts: EndedFacts, model: str, prompt: int) -> None:
+    def add(self, facts: RequestFacts, model: str, prompt: int) -> None:
         fail_at("add")
 
     def note(self, entry: AuditEntry) -> None:

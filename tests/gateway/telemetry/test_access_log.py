@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from enginehouse.domain.request_facts import RequestFacts
 from enginehouse.routing_facts import Reason
 from enginehouse.telemetry.access_line import json_line, text_line
 from enginehouse.telemetry.access_log import AccessLog
-from enginehouse.telemetry.request_facts import RequestFacts
 from enginehouse_kit.testing import request_record
 from tests.support.request_facts import facts_of
 

@@ -14,7 +14,7 @@ import pytest
 
 from enginehouse.callers import AuditEntry, UsageRow
 from enginehouse.config.auth import PriceSettings
-from enginehouse.telemetry.request_facts import RequestFacts
+from enginehouse.domain.request_facts import RequestFacts
 from enginehouse_callers import SqliteUsage
 from enginehouse_callers.prices import Prices
 from enginehouse_callers.usage_keeper import UsageKeeper

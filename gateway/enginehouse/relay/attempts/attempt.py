@@ -10,6 +10,7 @@ from typing import Any, Final
 from enginehouse.domain.errors import Overloaded, RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.domain.explanation import PrefixFacts
 from enginehouse.domain.replica import Route
+from enginehouse.domain.request_facts import AttemptFacts
 from enginehouse.domain.request_record import StreamGap
 from enginehouse.domain.tokens import Tokens
 from enginehouse.relay.engine_memory import HeldAnswer
@@ -22,7 +23,6 @@ from enginehouse.relay.upstream.upload import Upload, UploadTurn
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.scheduling.request_queue import RequestQueue
 from enginehouse.telemetry.answer_meter import AnswerSize
-from enginehouse.telemetry.request_facts import AttemptFacts
 
 _log = logging.getLogger("enginehouse.relay")
 NEVER: Final = float("inf")

@@ -15,6 +15,7 @@ from enginehouse.domain.errors import (
     UpstreamTimeout,
 )
 from enginehouse.domain.replica import Candidate, Route
+from enginehouse.domain.request_facts import AttemptFacts
 from enginehouse.domain.ticket import Phase
 from enginehouse.relay.answers.engine_error import is_too_long
 from enginehouse.relay.attempts.attempt import NEVER, Attempt, client_error
@@ -32,7 +33,6 @@ from enginehouse.relay.retries import (
 )
 from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.observers import notify
-from enginehouse.telemetry.request_facts import AttemptFacts
 
 _SPENT: Final = ". It was not sent once more: routing.retry_budget is spent"
 _UNTRIED: Final = RetryState()
