@@ -2,16 +2,12 @@
 
 ::
 
-    interception          the middleware: opens requests
-    intercepted_exchange  a request that interceptors decide about before it is routed
-    interceptors          all interceptors in force
-    in_force              one of them: what it says, its time limit, and what follows if it fails
-    filtering_writer      writes an answer through its filters
-    answer_filters        what becomes of one answer in them
-    stage                 one filter, whose results are checked
-    stream_events         decodes events for filters, and encodes what these make
-    sharing_writer        sends an answer to the requests that have joined it too
-    as_stream             a whole answer as a stream
+    interception      the middleware: all interceptors in force, and requests that they decide about
+    filtering_writer  writes an answer through its filters
+    answer_filters    what becomes of one answer in them
+    stage             an interceptor in force and one of its filters, whose results are checked
+    stream_events     decodes events for filters, and encodes what these make
+    sharing_writer    sends an answer to the requests that have joined it too
 """
 
 from __future__ import annotations

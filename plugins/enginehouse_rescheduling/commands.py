@@ -22,6 +22,8 @@ from enginehouse_kit.selection import migration_budget, select_requests
 from enginehouse_kit.view_file import read_view
 from enginehouse_rescheduling.planner import Planner, RecentMoves, build_planner
 
+_MOST_AT_ONCE = 32
+
 
 @click.command()
 @config_option
@@ -71,9 +73,6 @@ def _print(plan: Plan) -> None:
         Console().print(table)
     else:
         click.echo("nothing moves")
-
-
-_MOST_AT_ONCE = 32
 
 
 @click.command()

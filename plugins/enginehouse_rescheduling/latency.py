@@ -13,6 +13,10 @@ import msgspec
 from enginehouse import ConfigError
 from enginehouse.rescheduling import ReschedulingSettings
 
+BUNDLED = resources.files("enginehouse_rescheduling") / "profiles"
+_SHORTEST = 8.0
+"""The least tokens per request that are looked up, as in Llumnix."""
+
 
 class Grid:
     """Measured values by two coordinates. ``value`` interpolates between the four nearest points.
@@ -54,9 +58,6 @@ def _around(axis: Sequence[float], at: float) -> tuple[float, float] | None:
 
 def _share(start: float, end: float, at: float) -> float:
     return 0.0 if start == end else (at - start) / (end - start)
-
-
-BUNDLED = resources.files("enginehouse_rescheduling") / "profiles"
 
 
 class FirstTokenPoint(msgspec.Struct, frozen=True):
@@ -109,10 +110,6 @@ def _read(path: str, name: str, type: type[_File]) -> _File:
     if not found.results:
         raise ConfigError(f"{path} has no results", key=key, remedy=remedy)
     return found
-
-
-_SHORTEST = 8.0
-"""The least tokens per request that are looked up, as in Llumnix."""
 
 
 class LatencyPredictor:

@@ -14,6 +14,8 @@ from enginehouse.rescheduling import ClusterView, InstanceAddress, InstanceView,
 from enginehouse_kit.request_ids import gateway_request_ids
 from enginehouse_kit.selection import migration_budget, select_requests
 
+_VALUES = {"NUM_REQ": "num_reqs", "TOKEN": "num_tokens", "RATIO": "kv_cache_usage_ratio"}
+
 
 class Replay(Migrator):
     """Makes the destination continue each stream from its tokens. It needs nothing of the engines."""
@@ -59,9 +61,6 @@ class Replay(Migrator):
             except EnginehouseError as error:
                 return str(error)
         return ""
-
-
-_VALUES = {"NUM_REQ": "num_reqs", "TOKEN": "num_tokens", "RATIO": "kv_cache_usage_ratio"}
 
 
 class Llumlet(Migrator):

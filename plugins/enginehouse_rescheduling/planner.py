@@ -23,6 +23,9 @@ from enginehouse.runtime import PluginId, plugin_errors, wrong_result
 from enginehouse.services import Configured
 
 _ADAPTIVE_PD = ("binpacking_consolidation", "binpacking_mitigation")
+_MOST_MOVES = 10
+_WITHIN_S = 60.0
+_STAYS = f"it has moved {_MOST_MOVES} times within a minute"
 
 
 class Planner:
@@ -188,11 +191,6 @@ def _tokens(migration: Migration) -> int:
     return int(migration.value) if migration.rule == "TOKEN" else 0
 
 
-_MOST = 10
-_WITHIN_S = 60.0
-_STAYS = f"it has moved {_MOST} times within a minute"
-
-
 class RecentMoves:
     """The moves of the last ``cool_down`` seconds. Times are in milliseconds."""
 
@@ -228,7 +226,7 @@ class RecentMoves:
 
 
 class MoveLimit:
-    """Lets a stream move ``_MOST`` times within ``_WITHIN_S``: each move costs its client a gap.
+    """Lets a stream move ``_MOST_MOVES`` times within ``_WITHIN_S``: each move costs its client a gap.
 
     ``now``: a clock in seconds.
     """
@@ -244,11 +242,11 @@ class MoveLimit:
         if now >= self._forgets_at:
             self._forgets_at = now + _WITHIN_S
             self._moves = {name: times for name, times in self._moves.items() if times[-1] > now - _WITHIN_S}
-        self._moves[request] = [*self._moves.get(request, [])[1 - _MOST :], now]
+        self._moves[request] = [*self._moves.get(request, [])[1 - _MOST_MOVES :], now]
 
     def seen(self, request: RequestView) -> RequestView:
         """``request``, which stays if it has moved often enough."""
         times = self._moves.get(request.id, [])
-        if request.stays is not None or len(times) < _MOST or times[0] <= self._now() - _WITHIN_S:
+        if request.stays is not None or len(times) < _MOST_MOVES or times[0] <= self._now() - _WITHIN_S:
             return request
         return msgspec.structs.replace(request, stays=_STAYS)

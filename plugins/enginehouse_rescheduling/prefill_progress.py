@@ -9,6 +9,10 @@ from enginehouse import Role
 from enginehouse.rescheduling import ClusterView, InstanceView
 
 _SHORTEST_MS, _LONGEST_MS = 1e-3, 1e6
+_Column = list[float]
+_DEGREES = ((2, 3, 1e8), (1, 2, 1e12))
+"""Degree, least number of points, and largest condition number: a fit beyond it would be noise."""
+_SWEEPS = 30
 
 
 class PrefillProgress:
@@ -55,11 +59,6 @@ class PrefillProgress:
 
 
 Function = Callable[[float], float]
-_Column = list[float]
-
-_DEGREES = ((2, 3, 1e8), (1, 2, 1e12))
-"""Degree, least number of points, and largest condition number: a fit beyond it would be noise."""
-_SWEEPS = 30
 
 
 def fit(points: Sequence[tuple[float, float]]) -> Function:

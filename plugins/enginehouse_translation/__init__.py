@@ -2,11 +2,8 @@
 
 ::
 
-    translation          the middleware: opens requests of clients' protocols
-    translated_exchange  a request in a protocol that its engines may not speak
-    translating_writer   writes an answer in its client's protocol
-    watching_writer      shows a protocol the answer of an engine that speaks it
-    turns                shares the event loop between streams with a lot to translate
+    translation          the middleware: requests in protocols that their engines may not speak
+    translating_writer   writes an answer in its client's protocol, in turns with other streams, or shows it to one
 """
 
 from __future__ import annotations

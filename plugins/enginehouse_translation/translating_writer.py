@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from enginehouse.continuers import read_events
 from enginehouse.errors import PluginFailed, UpstreamError
 from enginehouse.middleware import (
     PING,
+    BatchedTransport,
     EngineMemory,
     HeldAnswer,
     OpenExchange,
@@ -26,7 +28,6 @@ from enginehouse.middleware import (
     status_of,
 )
 from enginehouse.protocols import Envelope, Translation
-from enginehouse_translation.turns import TranslationTurns
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +42,10 @@ _AT_ONCE: Final = 4096
 _MOST_WAITING: Final = 65536
 """Bytes of events that may wait before the engine is paused."""
 _object = msgspec.json.Decoder(dict[str, Any]).decode
+_TURNS_AT_ONCE: Final = 4
+"""Turns in each iteration of the loop; one takes 1 to 2 ms."""
+_MOST_WATCHED: Final = 1 << 20
+"""Bytes of the beginning of an answer that a protocol sees."""
 
 
 class TranslatingWriter(PassingWriter):
@@ -182,6 +187,7 @@ class TranslatingWriter(PassingWriter):
         self._place = 0
 
     def take_turn(self) -> bool:
+        """Translate a bounded part; whether there is more."""
         self._joined = bool(self._waiting) and not self._client_is_slow
         if not self._joined:
             return False
@@ -346,3 +352,83 @@ def _error_fields(status: int, error: object) -> dict[str, Any]:
     fields = error if isinstance(error, dict) else {"message": error}
     type = "server_error" if status >= 500 else "invalid_request_error"
     return {"type": type, "param": None, "code": None, **fields, "message": message_of(fields.get("message") or fields)}
+
+
+class TranslationTurns:
+    """Gives streams with a lot to translate their turns, a few in each iteration of the loop.
+
+    So everything else on the loop waits for a few milliseconds at most, however many streams there are.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[TranslatingWriter] = deque()
+        self._planned = 0
+
+    def join(self, stream: TranslatingWriter) -> None:
+        """Have ``stream`` take turns until it has no more. It must not join again before."""
+        if self._planned < _TURNS_AT_ONCE:
+            self._planned += 1
+            asyncio.get_running_loop().call_soon(self._turn, stream)
+        else:
+            self._waiting.append(stream)
+
+    def _turn(self, stream: TranslatingWriter) -> None:
+        self._planned -= 1
+        if self._waiting:  # first: a stream that raises stops no other one
+            self.join(self._waiting.popleft())
+        if stream.take_turn():
+            self.join(stream)
+
+
+class WatchingWriter(PassingWriter):
+    """Passes an answer on, and shows its beginning to ``watch``, as of ``Native``, before the client has it.
+
+    ``exchange``: whose answer it is.
+    """
+
+    __slots__ = ("_held", "_protocol", "_size", "_streams", "_watch", "exchange")
+
+    def __init__(self, writer: ResponseWriter, watch: Callable[[str, bytes], bool], protocol: Protocol) -> None:
+        super().__init__(writer)
+        self._watch: Callable[[str, bytes], bool] | None = watch
+        self._protocol = protocol
+        self._held: list[bytes] = []
+        self._size = 0
+        self._streams = False
+        self.exchange: OpenExchange | None = None
+
+    def start(self, status: int, lines: bytes, length: int | None) -> None:
+        self._streams = b"content-type: text/event-stream" in lines.lower()
+        if status >= 300:
+            self._watch = None
+        self._writer.start(status, lines, length)
+
+    def write(self, chunk: bytes) -> None:
+        if self._watch is not None:
+            self._see(self._watch, chunk, ended=False)
+        self._writer.write(chunk)
+
+    def chunks_to(self) -> BatchedTransport | None:
+        """Rare events come to ``write`` nevertheless: the first ones of a response are such."""
+        return self._writer.chunks_to()
+
+    def finish(self, chunk: bytes) -> None:
+        if self._watch is not None:
+            self._see(self._watch, chunk, ended=True)
+        self._writer.finish(chunk)
+
+    def _see(self, watch: Callable[[str, bytes], bool], chunk: bytes, *, ended: bool) -> None:
+        self._size += len(chunk)
+        self._held.append(chunk)
+        full = self._size > _MOST_WATCHED
+        if not (self._streams or ended or full):
+            return
+        held, self._held = self._held, []
+        backend = "" if self.exchange is None else self.exchange.backend
+        try:
+            enough = not backend or watch(backend, b"".join(held))
+        except Exception as error:
+            known(error, self._protocol)
+            enough = True
+        if enough or ended or full:
+            self._watch = None

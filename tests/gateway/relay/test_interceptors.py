@@ -29,8 +29,7 @@ from enginehouse.plugin_manager.registry import Registered, Registry
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.jobs.job import InferenceJob
 from enginehouse.relay.relayed_request import RelayedRequest
-from enginehouse_interception.interception import Interception
-from enginehouse_interception.interceptors import Interceptors
+from enginehouse_interception.interception import Interception, Interceptors
 from tests.support.keys import bearer, key
 from tests.support.paths import ROOT
 from tests.support.raw_client import RawResponse

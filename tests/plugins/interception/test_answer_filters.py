@@ -15,8 +15,7 @@ from enginehouse.relay.engine_memory import EngineMemory, HeldAnswer
 from enginehouse.relay.response_writer import ResponseWriter
 from enginehouse_interception.answer_filters import AnswerFilters
 from enginehouse_interception.filtering_writer import FilteringWriter
-from enginehouse_interception.in_force import InForce
-from enginehouse_interception.stage import Stage
+from enginehouse_interception.stage import InForce, Stage
 
 DONE = b"data: [DONE]\n\n"
 

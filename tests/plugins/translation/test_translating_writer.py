@@ -10,8 +10,7 @@ from enginehouse.protocols import Envelope, ProtocolRequest, Translation
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.response_writer import ResponseWriter
 from enginehouse_protocols.messages.protocol import Messages
-from enginehouse_translation.translating_writer import TranslatingWriter
-from enginehouse_translation.turns import TranslationTurns
+from enginehouse_translation.translating_writer import TranslatingWriter, TranslationTurns
 
 BODY = b'{"model": "m", "max_tokens": 9, "stream": true, "messages": [{"role": "user", "content": "hi"}]}'
 ODD = b'data: {"choices": [{"delta": {"content": 5}}]}\n\n'

@@ -24,8 +24,7 @@ from enginehouse.relay.response_writer import ResponseWriter
 from enginehouse_protocols.messages.protocol import Messages
 from enginehouse_protocols.ollama.protocol import Ollama
 from enginehouse_protocols.responses.protocol import Responses
-from enginehouse_translation.translating_writer import TranslatingWriter
-from enginehouse_translation.turns import TranslationTurns
+from enginehouse_translation.translating_writer import TranslatingWriter, TranslationTurns
 from tests.plugins.protocols.generated.engine_answers import AnswerMaker, Event, Meaning
 from tests.plugins.protocols.generated.readers import (
     Understood,
