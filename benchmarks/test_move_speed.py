@@ -9,8 +9,8 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from enginehouse.domain.continuation import Continuation
-from enginehouse.interfaces.hand_over import one_token
-from enginehouse_continuation.rest import ContinuationTranslator
+from enginehouse.drivers import one_token
+from enginehouse_continuation.continuer import ContinuationTranslator
 from enginehouse_continuation.stream_history import StreamHistory
 from enginehouse_kit.testing import FakeShare
 from enginehouse_vllm import VllmDriver

@@ -23,8 +23,8 @@ from enginehouse.interfaces.drivers import (
     ThinkingFields,
 )
 from enginehouse.interfaces.engine_words import tells_of_too_little_memory
-from enginehouse.interfaces.hand_over import add_field, one_token
 from enginehouse.interfaces.launch_spec import EngineOptions, FoundModel, LaunchSpec, ModelFacts
+from enginehouse.relay.events.added_fields import add_field, one_token
 
 __all__ = [
     "Continuation",

@@ -4,13 +4,11 @@ Everything here decides only; the gateway carries it out.
 
 ::
 
-    continuer        which streams are kept, and how they go on
+    continuer        which streams are kept, how the rest of a broken one is asked for, and how live ones move
     restrictions     which requests' streams can be continued
     progress         reads the events of chats and completions: the text and the tokens that have passed
     stream_history   keeps the events; what another engine is asked for, and what is left for the client
     typed_history    the same for streams whose events have types
-    rest             the ways to ask a driver for the rest of a broken stream, and the client's events of it
-    moves            moves live streams on purpose
     reading_ahead    bounds the text that a backend reads for moves
     gathered_answer  makes one answer of a stream
 """

@@ -256,12 +256,6 @@ class ChunkChoice(msgspec.Struct):
         return self.text or (self.delta.content if self.delta is not None else "") or ""
 
     @property
-    def is_empty(self) -> bool:
-        """Whether it has nothing of an answer, but perhaps a role."""
-        has_other = self.delta is not None and self.delta.other
-        return not (self.shown or self.finish_reason or has_other or self.token_ids or self.logprobs)
-
-    @property
     def ids(self) -> list[int] | None:
         """The tokens, from ``token_ids`` as vLLM sends them, or the ids that llama.cpp adds to ``logprobs``."""
         if self.token_ids is not None or self.logprobs is None or self.logprobs.content is None:

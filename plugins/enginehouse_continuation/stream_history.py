@@ -107,9 +107,10 @@ class KeptEvents(KeptStream):
         self._counted = len(self.pieces)
 
     def read(self) -> None:
-        for piece in self._take_unread():
-            self.note(piece)
-        self.count_kept()
+        if self.pieces:
+            for piece in self._take_unread():
+                self.note(piece)
+            self.count_kept()
 
     def note(self, piece: bytes) -> None:
         """Read whole events."""
@@ -172,16 +173,17 @@ class KeptEvents(KeptStream):
                 progress.learn_prompt(choice.prompt_token_ids)
             if choice.delta is not None and choice.delta.role is not None:
                 self.roles |= {choice.index}
-            if choice.is_empty:
-                continue
+            text, other = choice.shown, choice.delta.other if choice.delta is not None else ""
+            if not (text or other or choice.finish_reason or choice.token_ids or choice.logprobs):
+                continue  # perhaps a role
             self._answered = True
             if choice.index:
                 self.discard("it has several answers")
                 return
-            if choice.delta is not None and (other := choice.delta.other):
+            if other:
                 self.discard(f"its answer has {other}")
                 return
-            progress.add(choice.shown, choice.ids)
+            progress.add(text, choice.ids)
             self.finish = choice.finish_reason or self.finish
 
 

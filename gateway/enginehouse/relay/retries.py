@@ -219,8 +219,8 @@ class RetryBudget:
         """Whether a request may be sent once more."""
         if now >= self._ends:
             self._move(now)
-        requests = self._requests + sum(cell[0] for cell in self._cells)
-        tries = self._tries + sum(cell[1] for cell in self._cells)
+        requests = self._requests + sum([cell[0] for cell in self._cells])
+        tries = self._tries + sum([cell[1] for cell in self._cells])
         return tries < max(AT_LEAST, requests * self.share)
 
     def take(self, now: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enginehouse_kit.drivers.continuing import continue_answer, continue_ids, continue_text
+from enginehouse_kit.drivers.continuing import continue_answer, continue_ids, continue_text, fill_in_tokens, read_json
 from enginehouse_kit.drivers.engine_metrics import MetricSample, metric_sums, read_metrics
 from enginehouse_kit.drivers.launch_options import option_arguments
 from enginehouse_kit.drivers.loading_driver import LoadingDriver
@@ -12,7 +12,7 @@ from enginehouse_kit.drivers.model_folder import (
     model_folder_name,
     read_model_folder,
 )
-from enginehouse_kit.drivers.openai_driver import OpenAICompatibleDriver, fill_in_tokens, read_json, read_model_list
+from enginehouse_kit.drivers.openai_driver import OpenAICompatibleDriver, read_model_list
 
 __all__ = [
     "LoadingDriver",

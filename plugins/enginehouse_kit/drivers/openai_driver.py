@@ -1,11 +1,10 @@
-"""A base class for drivers of OpenAI-compatible engines, and what they read: JSON, lists of models, and tokens."""
+"""A base class for drivers of OpenAI-compatible engines, and the lists of models that these send."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
-from itertools import accumulate
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -13,86 +12,13 @@ from enginehouse import Capabilities, ConfigError, Driver
 from enginehouse.drivers import (
     EngineClient,
     EngineResponse,
-    PartialAnswer,
     ServedModel,
     SupportsCacheEvents,
     SupportsFigures,
 )
 from enginehouse.engine_caches import CacheEvent, CacheFollower, KvEventSettings, PromptTokens
-from enginehouse.errors import UpstreamError
 from enginehouse.rescheduling import InstanceStatus
-
-T = TypeVar("T")
-
-
-def read_json(response: EngineResponse, type: type[T]) -> T:
-    """Decode the JSON body of a 200 response as ``type``. Raises ``UpstreamError`` for any other response."""
-    if response.status != 200:
-        raise UpstreamError(f"The engine answered {response.status} instead of 200")
-    try:
-        return msgspec.json.decode(response.body, type=type)
-    except (ValueError, RecursionError) as error:
-        raise UpstreamError(f"The engine's answer cannot be decoded: {error}") from None
-
-
-_OF_CHATS: Final = (
-    *("messages", "tools", "chat_template", "chat_template_kwargs"),
-    *("add_generation_prompt", "continue_final_message", "add_special_tokens"),
-)
-_OF_COMPLETIONS: Final = ("prompt", "add_special_tokens")
-_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-
-
-class _Tokenized(msgspec.Struct):
-    tokens: list[int] = []
-    count: int = 0
-    token_strs: list[str] | None = None
-
-
-async def prompt_tokens(engine: EngineClient, model: str, body: bytes) -> PromptTokens | None:
-    """The tokens of the prompt in ``body``; ``None`` if the engine does not tell them."""
-    try:
-        asked = _some(_fields(body), "prompt", *_OF_CHATS)
-        question = msgspec.json.encode({**asked, "model": model, "return_token_strs": True})
-        response = await engine.request("POST", "/tokenize", question)
-        if response.status != 200:
-            return None
-        found = msgspec.json.decode(response.body, type=_Tokenized)
-    except msgspec.MsgspecError:
-        return None
-    return PromptTokens(found.tokens, list(accumulate(map(len, found.token_strs or ()))))
-
-
-async def fill_in_tokens(engine: EngineClient, answer: PartialAnswer, *, text: bool = False) -> PartialAnswer:
-    """Return ``answer`` with the number of its tokens, and with those of its prompt if those of its text are known.
-
-    With ``text``, the engine also tokenizes the text (``text_ids``) if its tokens are unknown. Asks for no tokens that
-    are known. Raises ``UpstreamError`` if the engine cannot count. If the engine does not tokenize such a prompt,
-    ``prompt_ids`` stays ``None``.
-    """
-    text = text and answer.ids is None
-    if answer.tokens is None or text:
-        question = msgspec.json.encode({"prompt": answer.text, "add_special_tokens": False})
-        counted = read_json(await engine.request("POST", "/tokenize", question), _Tokenized)
-        tokens = counted.count if answer.tokens is None else answer.tokens
-        answer = msgspec.structs.replace(answer, tokens=tokens, text_ids=counted.tokens if text else None)
-    if (answer.ids is None and answer.text_ids is None) or answer.prompt_ids is not None:
-        return answer
-    response = await engine.request("POST", "/tokenize", _prompt(answer))
-    if response.status != 200:
-        return answer
-    prompt = read_json(response, _Tokenized).tokens
-    return msgspec.structs.replace(answer, prompt_ids=msgspec.Raw(msgspec.json.encode(prompt)))
-
-
-def _prompt(answer: PartialAnswer) -> bytes:
-    """The body for ``/tokenize``: the fields of the client's request that determine the tokens of the prompt."""
-    fields = _fields(answer.body)
-    return msgspec.json.encode(_some(fields, "model", *(_OF_CHATS if "messages" in fields else _OF_COMPLETIONS)))
-
-
-def _some(fields: dict[str, msgspec.Raw], *names: str) -> dict[str, msgspec.Raw]:
-    return {name: fields[name] for name in names if name in fields}
+from enginehouse_kit.drivers.continuing import prompt_tokens, read_json
 
 
 class OpenAICompatibleDriver(Driver, SupportsFigures, SupportsCacheEvents):

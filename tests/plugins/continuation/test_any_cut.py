@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enginehouse.relay.events.sse import whole_events
-from enginehouse_continuation.rest import ContinuationTranslator
+from enginehouse_continuation.continuer import ContinuationTranslator
 from enginehouse_continuation.stream_history import StreamHistory
 from enginehouse_kit.testing import FakeShare
 from enginehouse_vllm import VllmDriver

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from enginehouse.drivers import Continuation, StreamTraits
-from enginehouse_continuation.rest import ContinuationTranslator
+from enginehouse_continuation.continuer import ContinuationTranslator
 from enginehouse_continuation.restrictions import has_joined_tokens
 from enginehouse_continuation.stream_history import StreamHistory
 from enginehouse_kit.testing import FakeShare, candidate

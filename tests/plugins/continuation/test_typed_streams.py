@@ -17,8 +17,8 @@ from enginehouse.continuers import AnswerDiffers
 from enginehouse.drivers import Continuation, StreamTraits
 from enginehouse.protocols import ProtocolRequest, Translation, TypedAnswer
 from enginehouse.relay.events.sse import whole_events
+from enginehouse_continuation.continuer import ContinuationTranslator
 from enginehouse_continuation.progress import AnswerPiece
-from enginehouse_continuation.rest import ContinuationTranslator
 from enginehouse_continuation.typed_history import TypedHistory, typed_answer
 from enginehouse_kit.testing import FakeShare
 from enginehouse_protocols.messages.native import MessageEvents

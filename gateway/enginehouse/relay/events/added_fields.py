@@ -1,4 +1,4 @@
-"""Removes from a stream the fields that the driver asked for so that it can be continued."""
+"""Fields that are added to requests, and removed from the streams that answer them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Final
+
+import msgspec
 
 from enginehouse.relay.events.sse import read_events
 
@@ -18,6 +20,23 @@ _NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 _COLON = re.compile(rb"\s*:\s*")
 _COMMA = re.compile(rb"\s*,")
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+_OF_STREAMS: Final = frozenset({"stream_options", "min_tokens", "max_completion_tokens"})
+_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def add_field(body: bytes, name: str, value: bytes) -> bytes:
+    """Return ``body`` with one more field, or unchanged if it may already have that field. ``value`` is JSON."""
+    if b'"%s"' % name.encode() in body:
+        return body
+    end = body.rindex(b"}")
+    comma = b"" if body[:end].rstrip().endswith(b"{") else b","
+    return b'%s%s"%s":%s}' % (body[:end], comma, name.encode(), value)
+
+
+def one_token(body: bytes) -> bytes:
+    """Return ``body`` as a request for one token, so that its engine reads the prompt."""
+    fields: dict[str, object] = {name: value for name, value in _fields(body).items() if name not in _OF_STREAMS}
+    return msgspec.json.encode({**fields, "max_tokens": 1, "stream": False})
 
 
 def joined_cuts(first: Cut | None, then: Cut | None) -> Cut | None:

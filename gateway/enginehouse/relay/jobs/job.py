@@ -19,10 +19,10 @@ from enginehouse.fleet.health import REFUSALS, EngineVerdict, verdict
 from enginehouse.interfaces.accounting import ClientAddresses
 from enginehouse.interfaces.authenticators import AdmittedCaller, Reserved
 from enginehouse.interfaces.continuers import KeptStream
-from enginehouse.interfaces.hand_over import add_field
 from enginehouse.interfaces.protocols import Translation
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.engine_facts import PATHS, with_priority
+from enginehouse.relay.events.added_fields import add_field
 from enginehouse.relay.events.stream_form import CHUNKED
 from enginehouse.relay.heads import Behalf, deadline_in
 from enginehouse.relay.jobs.prompt_request import PromptRequest

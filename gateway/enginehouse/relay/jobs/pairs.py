@@ -10,7 +10,7 @@ import msgspec
 from enginehouse.domain.errors import InvalidRequest, Overloaded, RequestError, UpstreamError
 from enginehouse.domain.replica import Candidate, Route
 from enginehouse.interfaces.drivers import EngineResponse
-from enginehouse.interfaces.hand_over import handed_over, one_token, prompt_request, take_over
+from enginehouse.relay.events.added_fields import add_field, one_token
 from enginehouse.relay.events.stream_check import StreamCheck
 from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.jobs.hand_over_rules import hand_over_rules
@@ -27,6 +27,13 @@ _WRONG = (400, 413, 422)
 """The answers to a request that another engine would refuse too."""
 _SHOWN = 300
 """How many bytes of an engine's refusal are shown."""
+_PARAMETERS = "kv_transfer_params"
+"""The field by which one engine hands a prompt over to another one, as vLLM's connectors read it."""
+_KEEP = b'{"do_remote_decode":true,"do_remote_prefill":false}'
+
+
+class _PromptAnswer(msgspec.Struct):
+    kv_transfer_params: msgspec.Raw = msgspec.Raw(b"null")
 
 
 def pair_route(job: Job, find: Callable[[tuple[str, ...]], Route], failed: tuple[str, ...]) -> Route:
@@ -52,7 +59,7 @@ async def prepare_pair(
     if either is not None and either.bootstrap is not None:
         return await _bootstrap(job, prefill, path, body)
     parameters = await _read_prompt(job, prefill, path, body)
-    return (body if parameters is None else take_over(body, parameters)), None
+    return (body if parameters is None else add_field(body, _PARAMETERS, bytes(parameters))), None
 
 
 # --- one after the other
@@ -66,13 +73,22 @@ async def _read_prompt(job: Job, prefill: Candidate, path: str, body: bytes) -> 
     slot = PromptSlot(job, prefill)
     try:
         await slot.granted_or_not
-        response = await _ask(job, prefill, upstream, path, prompt_request(one_token(body)))
+        response = await _ask(job, prefill, upstream, path, add_field(one_token(body), _PARAMETERS, _KEEP))
     except RequestError:
         return None
     finally:
         slot.release()
         del slot  # a refusal refers to this frame, and the slot to the refusal
-    return handed_over(response.body) if response.status == 200 else None
+    return _handed_over(response.body) if response.status == 200 else None
+
+
+def _handed_over(answer: bytes) -> msgspec.Raw | None:
+    """The parameters in the ``answer`` of the engine that has read the prompt; ``None`` without any."""
+    try:
+        parameters = msgspec.json.decode(answer, type=_PromptAnswer).kv_transfer_params
+    except (ValueError, RecursionError):
+        return None
+    return None if bytes(parameters) == b"null" else parameters.copy()
 
 
 async def _ask(job: Job, prefill: Candidate, upstream: Upstream, path: str, body: bytes) -> EngineResponse:
