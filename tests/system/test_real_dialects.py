@@ -146,6 +146,15 @@ def test_an_image_that_the_model_cannot_see_is_told_in_each_dialect(gateway: Run
     assert gateway.status()["backends"][0]["health"] == "healthy"
 
 
+def test_input_that_the_model_cannot_take_leaves_the_engine_in_service(gateway: RunningGateway) -> None:
+    heard: Any = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
+    with openai_client(gateway.url) as client:
+        for _ in range(5):  # as a client does that tries again after a 500
+            with pytest.raises(openai.APIError, match=r"multimodal|audio"):
+                client.chat.completions.create(model="tiny", messages=[{"role": "user", "content": [heard]}])
+    assert gateway.status()["backends"][0]["health"] == "healthy"
+
+
 def test_a_prompt_that_is_too_long_is_told_in_each_dialect(gateway: RunningGateway) -> None:
     import anthropic
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -23,10 +24,12 @@ async def served(house: OpenGateway, engine: StartEngine) -> tuple[ServedGateway
     return await house(only, checks={"failures": 2}, routing={"max_retries": 0}), only
 
 
-async def answered(gateway: ServedGateway, engine: ScriptedEngine, *statuses: int, path: str = "") -> Health:
+async def answered(
+    gateway: ServedGateway, engine: ScriptedEngine, *statuses: int, path: str = "", body: bytes = b"{}"
+) -> Health:
     """The health of the backend after answers with these statuses."""
     for status in statuses:
-        engine.says(b"{}", status)
+        engine.says(body, status)
         reply = await gateway.ask(gateway.post(path=path) if path else None)
         assert reply.status == status
     [backend] = gateway.fleet.backends()
@@ -48,6 +51,29 @@ async def test_500_counts_against_the_only_backend_if_nothing_else_is_answered(
 ) -> None:
     assert await answered(*served, 500, 200, 500) is Health.HEALTHY
     assert await answered(*served, 500) is Health.UNHEALTHY
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj",
+        "Failed to parse messages: Missing tool call type",
+        "Failed to parse tools: Unsupported tool type",
+        "the request exceeds the available context size, try increasing it",
+    ],
+)
+async def test_500_that_blames_the_request_counts_against_no_backend(
+    house: OpenGateway, engine: StartEngine, message: str
+) -> None:
+    unable, able = await engine(), await engine()
+    body = json.dumps({"error": {"code": 500, "message": message, "type": "server_error"}}).encode()
+    alone = await house(unable, checks={"failures": 2})
+    assert await answered(alone, unable, *[500] * 5, body=body) is Health.HEALTHY
+    gateway = await house(unable, able, checks={"failures": 2}, routing={"strategy": "priority_only"})
+    unable.otherwise((unable.answer(body, 500),))
+    assert [(await gateway.ask()).status for _ in range(5)] == [200] * 5, "another engine may be able"
+    assert {backend.health for backend in gateway.fleet.backends()} == {Health.HEALTHY}
+    assert len(unable.calls) == 10
 
 
 @pytest.mark.parametrize("path", ["", UPSTREAM])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
@@ -78,7 +79,7 @@ These are wider than the words of ``read_context_overflow``: asking another engi
 in other words must be right."""
 
 
-class _TooLongRefusal(msgspec.Struct):
+class _ErrorAnswer(msgspec.Struct):
     error: Any = None
     message: Any = None
 
@@ -87,13 +88,32 @@ def is_too_long(status: int, body: bytes) -> bool:
     """Whether this answer says that the request is longer than the engine's context."""
     if status not in (400, 413, 422):
         return False
-    try:
-        refusal = msgspec.json.decode(body, type=_TooLongRefusal)
-    except (ValueError, RecursionError):
-        return False
-    error = refusal.error if isinstance(refusal.error, dict) else {"message": refusal.error or refusal.message}
+    error = _error_in(body)
     told = (error.get("code"), error.get("type"))
     return any(code in _CODES for code in told) or _WORDS.search(str(error.get("message"))) is not None
+
+
+_BLAMES: Final = re.compile(
+    r"(image|audio|video) input is not supported|failed to parse (messages|tools)", re.IGNORECASE
+)
+
+
+def blames_request(body: bytes) -> bool:
+    """Whether the ``body`` of a 500 says that the request is at fault.
+
+    llama-server answers 500 to input that its model cannot take, and to messages and tools that it cannot read
+    (https://github.com/ggml-org/llama.cpp/issues/13566).
+    """
+    error = _error_in(body)
+    return _BLAMES.search(str(error.get("message"))) is not None or read_context_overflow(error) is not None
+
+
+def _error_in(body: bytes) -> Mapping[str, Any]:
+    try:
+        answer = msgspec.json.decode(body, type=_ErrorAnswer)
+    except (ValueError, RecursionError):
+        return {}
+    return answer.error if isinstance(answer.error, dict) else {"message": answer.error or answer.message}
 
 
 SAID_WITH: Final = frozenset({429, 503})
