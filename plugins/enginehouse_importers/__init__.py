@@ -2,7 +2,7 @@
 
 ::
 
-    kit/             what all importers use: tables that note what nobody read, files, commands, backends
+    kit/             what all importers use: tables that note what nobody read, and backends
     llama_swap/      llama-swap's config.yaml
     litellm          LiteLLM's config.yaml
     olla             Olla's config.yaml

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from enginehouse_importers.kit.aliases import targets
-from enginehouse_importers.kit.backends import Backends, name_of, read_base_url, seconds, secret
-from enginehouse_importers.kit.document import read_yaml
-from enginehouse_importers.kit.table import Converted, Note, Table
+from enginehouse_importers.kit.backends import Backends, name_of, read_base_url, seconds, secret, targets
+from enginehouse_importers.kit.table import Converted, Note, Table, read_yaml, reasons
 
 
 class _Provider(NamedTuple):
@@ -48,69 +46,72 @@ _PRICES: Final = {
     "cache_read_input_token_cost": "cached",
     "output_cost_per_token": "output",
 }
-_NO_DATABASE: Final = "left out: keys are in auth.keys; the gateway needs no database"
-_ELSEWHERE: Final = "left out: the gateway logs, traces and counts by itself (see telemetry); other programs read these"
-_GUARDS: Final = "left out: a plugin may refuse or change requests"
-_CACHE: Final = "left out: the gateway stores no answers; engines cache prompts"
-_OF_DEPLOYMENTS: Final = {
-    **dict.fromkeys(("rpm", "tpm"), "left out: limits are for keys (auth.keys) and for engines (concurrency)"),
-    **dict.fromkeys(("max_retries", "num_retries"), "left out: routing.max_retries is for all"),
-    **dict.fromkeys(("input_cost_per_second", "output_cost_per_second"), "left out: prices are for tokens"),
-    **dict.fromkeys(
-        ("api_version", "azure_ad_token", "aws_region_name", "vertex_project"), "left out: of that provider"
-    ),
-    "organization": "left out: the engine gets no header of its own",
-    "extra_headers": "left out: the engine gets no header of its own",
-    "drop_params": "left out: models.NAME.filters.strip removes fields",
-    "tags": "left out: zones, rules of keys and aliases decide who may go where",
-    "use_in_pass_through": "left out: /upstream/MODEL passes everything on",
-}
-_LEFT_OUT: Final = {
-    "environment_variables": "left out: set them where the gateway starts; secrets are written as env:NAME",
-    **dict.fromkeys(("guardrails", "prompts", "vector_store_registry", "mcp_servers"), _GUARDS),
-    **dict.fromkeys(("credential_list", "search_tools", "files_settings"), "left out: there is no equivalent"),
-    "include": "left out: convert each file, or join them first",
-}
-_OF_ROUTER: Final = {
-    **dict.fromkeys(("redis_host", "redis_port", "redis_password", "redis_url", "redis_db"), _NO_DATABASE),
-    **dict.fromkeys(("cache_responses", "cache_kwargs", "caching_groups"), _CACHE),
-    "routing_strategy_args": "left out: [plugins.STRATEGY] has parameters",
-    "enable_pre_call_checks": "left out: the gateway always checks the context length",
-    "retry_policy": "left out: what another engine can serve is sent there, within routing.max_retries",
-    "retry_after": "left out: the gateway retries at once, at another engine",
-    "allowed_fails_policy": "left out: checks.failures counts failures",
-    "enable_tag_filtering": "left out: zones decide who may go where",
-    "debug_level": "left out: see telemetry.log_level",
-    "set_verbose": "left out: see telemetry.log_level",
-    "content_policy_fallbacks": "left out: an answer is never judged by its content",
-}
-_OF_LIBRARY: Final = {
-    **dict.fromkeys(("callbacks", "success_callback", "failure_callback", "service_callbacks"), _ELSEWHERE),
-    **dict.fromkeys(("cache", "cache_params"), _CACHE),
-    **dict.fromkeys(
-        ("set_verbose", "json_logs", "turn_off_message_logging", "redact_messages_in_exceptions"), _ELSEWHERE
-    ),
-    **dict.fromkeys(
-        ("drop_params", "modify_params"), "left out: fields pass as they are; models.NAME.filters changes them"
-    ),
-    **dict.fromkeys(("max_budget", "budget_duration"), "left out: auth.keys limits what each key may spend"),
-    "max_parallel_requests": "left out: models.NAME.concurrency is for each engine",
-    "content_policy_fallbacks": "left out: an answer is never judged by its content",
-    "default_team_settings": _ELSEWHERE,
-    "force_ipv4": "left out: name an address",
-    "ssl_verify": "left out: backends.NAME.verify_tls is for each backend",
-}
-_OF_GENERAL: Final = {
-    **dict.fromkeys(("database_url", "store_model_in_db", "database_connection_pool_limit"), _NO_DATABASE),
-    **dict.fromkeys(("alerting", "alerting_threshold", "alerting_args"), _ELSEWHERE),
-    **dict.fromkeys(("custom_auth", "enable_jwt_auth", "allowed_routes", "ui_access_mode"), "left out: see auth"),
-    **dict.fromkeys(("background_health_checks", "health_check_interval"), "left out: checks.interval, always on"),
-    **dict.fromkeys(("max_parallel_requests", "global_max_parallel_requests"), _OF_LIBRARY["max_parallel_requests"]),
-    "proxy_batch_write_at": _NO_DATABASE,
-    "infer_model_from_keys": "left out: name the models",
-    "completion_model": "left out: a request names its model",
-    "disable_spend_logs": _NO_DATABASE,
-}
+_OF_DEPLOYMENTS: Final = reasons(
+    {
+        "limits are for keys (auth.keys) and for engines (concurrency)": "rpm tpm",
+        "routing.max_retries is for all": "max_retries num_retries",
+        "prices are for tokens": "input_cost_per_second output_cost_per_second",
+        "of that provider": "api_version azure_ad_token aws_region_name vertex_project",
+        "the engine gets no header of its own": "organization extra_headers",
+        "models.NAME.filters.strip removes fields": "drop_params",
+        "zones, rules of keys and aliases decide who may go where": "tags",
+        "/upstream/MODEL passes everything on": "use_in_pass_through",
+    }
+)
+_LEFT_OUT: Final = reasons(
+    {
+        "set them where the gateway starts; secrets are written as env:NAME": "environment_variables",
+        "a plugin may refuse or change requests": "guardrails prompts vector_store_registry mcp_servers",
+        "there is no equivalent": "credential_list search_tools files_settings",
+        "convert each file, or join them first": "include",
+    }
+)
+_OF_ROUTER: Final = reasons(
+    {
+        "keys are in auth.keys; the gateway needs no database": (
+            "redis_host redis_port redis_password redis_url redis_db"
+        ),
+        "the gateway stores no answers; engines cache prompts": "cache_responses cache_kwargs caching_groups",
+        "[plugins.STRATEGY] has parameters": "routing_strategy_args",
+        "the gateway always checks the context length": "enable_pre_call_checks",
+        "what another engine can serve is sent there, within routing.max_retries": "retry_policy",
+        "the gateway retries at once, at another engine": "retry_after",
+        "checks.failures counts failures": "allowed_fails_policy",
+        "zones decide who may go where": "enable_tag_filtering",
+        "see telemetry.log_level": "debug_level set_verbose",
+        "an answer is never judged by its content": "content_policy_fallbacks",
+    }
+)
+_OF_LIBRARY: Final = reasons(
+    {
+        "the gateway logs, traces and counts by itself (see telemetry); other programs read these": (
+            "callbacks success_callback failure_callback service_callbacks set_verbose json_logs "
+            "turn_off_message_logging redact_messages_in_exceptions default_team_settings"
+        ),
+        "the gateway stores no answers; engines cache prompts": "cache cache_params",
+        "fields pass as they are; models.NAME.filters changes them": "drop_params modify_params",
+        "auth.keys limits what each key may spend": "max_budget budget_duration",
+        "models.NAME.concurrency is for each engine": "max_parallel_requests",
+        "an answer is never judged by its content": "content_policy_fallbacks",
+        "name an address": "force_ipv4",
+        "backends.NAME.verify_tls is for each backend": "ssl_verify",
+    }
+)
+_OF_GENERAL: Final = reasons(
+    {
+        "keys are in auth.keys; the gateway needs no database": (
+            "database_url store_model_in_db database_connection_pool_limit proxy_batch_write_at disable_spend_logs"
+        ),
+        "the gateway logs, traces and counts by itself (see telemetry); other programs read these": (
+            "alerting alerting_threshold alerting_args"
+        ),
+        "see auth": "custom_auth enable_jwt_auth allowed_routes ui_access_mode",
+        "checks.interval, always on": "background_health_checks health_check_interval",
+        "models.NAME.concurrency is for each engine": "max_parallel_requests global_max_parallel_requests",
+        "name the models": "infer_model_from_keys",
+        "a request names its model": "completion_model",
+    }
+)
 
 
 def convert(text: str, file: str = "") -> Converted:

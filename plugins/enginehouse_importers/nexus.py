@@ -10,10 +10,8 @@ import msgspec
 
 from enginehouse import ConfigError
 from enginehouse.settings import did_you_mean
-from enginehouse_importers.kit.aliases import followed, targets
-from enginehouse_importers.kit.backends import Backends, driver_of, read_base_url, seconds
-from enginehouse_importers.kit.document import table_of
-from enginehouse_importers.kit.table import Converted, Note, Table
+from enginehouse_importers.kit.backends import Backends, driver_of, followed, read_base_url, seconds, targets
+from enginehouse_importers.kit.table import Converted, Note, Table, table_of
 
 _STRATEGIES: Final = ("smart", "round_robin", "priority_only", "random")
 _ZONES: Final = {"open": "open", "restricted": "private"}

@@ -6,8 +6,7 @@ from typing import Any, Final
 
 from enginehouse import format_duration, parse_duration
 from enginehouse_importers.kit.backends import Backends, driver_of, read_base_url, secret
-from enginehouse_importers.kit.document import read_yaml
-from enginehouse_importers.kit.table import Converted, Note, Table
+from enginehouse_importers.kit.table import Converted, Note, Table, read_yaml, reasons
 
 _STRATEGIES: Final = {
     "least-connections": "least_pending",
@@ -15,23 +14,58 @@ _STRATEGIES: Final = {
     "priority": "priority_only",
 }
 _SESSIONS: Final = {"session_header": "header:x-olla-session-id", "auth_header": "header:authorization"}
-_TRACED: Final = "left out: telemetry.log_level and telemetry.access_log say what is logged"
-_LIMITS: Final = {
-    **dict.fromkeys(("global_requests_per_minute", "burst_size"), "left out: limits are for keys and addresses"),
-    "health_requests_per_minute": "left out: /health has no limit",
-    "cleanup_interval": "left out: the gateway forgets addresses by itself",
-}
-_ALWAYS: Final = "left out: the gateway does so anyway, at its own pace"
+_CORS: Final = reasons(
+    {
+        "the origins of server.cors may do everything": (
+            "allowed_origins allowed_methods allowed_headers exposed_headers allow_credentials max_age"
+        )
+    }
+)
+_OF_SERVER: Final = reasons(
+    {
+        "see timeouts.client; slow heads are cut off": "read_timeout read_header_timeout write_timeout idle_timeout",
+        "telemetry.log_level and telemetry.access_log say what is logged": "request_logging",
+    }
+)
+_LIMITS: Final = reasons(
+    {
+        "limits are for keys and addresses": "global_requests_per_minute burst_size",
+        "/health has no limit": "health_requests_per_minute",
+        "the gateway forgets addresses by itself": "cleanup_interval",
+    }
+)
+_OF_ENDPOINTS: Final = reasons(
+    {
+        "the driver knows the paths of its engine": "model_url health_check_url",
+        "list the models of the backend instead": "model_filter",
+        "the engine gets no header of its own": "headers",
+        "the path of the URL always stays": "preserve_path",
+    }
+)
+_OF_PROXY: Final = reasons(
+    {
+        "there is one relay": "engine",
+        "streams pass as they come": "profile stream_buffer_size",
+        "there is no such time limit": "connection_keep_alive tls_handshake_timeout",
+        "Olla ignores it too; see proxy.retry": "max_retries retry_backoff",
+        "drivers are named by each backend": "profile_filter",
+    }
+)
+_OF_DISCOVERY: Final = reasons(
+    {"the gateway does so anyway, at its own pace": "refresh_interval health_check model_discovery"}
+)
 _LOCAL_NETWORKS: Final = ("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
 """The proxies that Olla trusts if it shall trust proxies and none is named."""
 _HIGHEST: Final = 100
 """Olla asks the highest priority first, the gateway the lowest."""
-_LEFT_OUT: Final = {
-    "model_registry": "left out: a model has one name; routing.aliases has others",
-    "translators": "left out: /v1/messages works in front of every engine",
-    "engineering": "left out: figures are at /metrics",
-    "dashboard": "left out: the page is at /dashboard, for operators",
-}
+_LEFT_OUT: Final = reasons(
+    {
+        "a model has one name; routing.aliases has others": "model_registry",
+        "/v1/messages works in front of every engine": "translators",
+        "figures are at /metrics": "engineering",
+        "the page is at /dashboard, for operators": "dashboard",
+    }
+)
 
 
 def convert(text: str, file: str = "") -> Converted:
@@ -49,8 +83,10 @@ def convert(text: str, file: str = "") -> Converted:
         "timeouts": _timeouts(proxy),
         "backends": backends.tables,
     }
-    _leave_out_proxy(proxy)
-    _leave_out_discovery(discovery)
+    proxy.leave_out(_OF_PROXY)
+    if discovery.text("type", "static") != "static":
+        discovery.note("left out: name the servers in [backends]", "type")
+    discovery.leave_out(_OF_DISCOVERY)
     top.leave_out(_LEFT_OUT)
     return Converted({name: section for name, section in sections.items() if section}, notes)
 
@@ -65,19 +101,7 @@ def _server(table: Table) -> dict[str, Any]:
     cors = table.table("cors")
     if cors.flag("enabled"):
         found["cors"] = cors.texts("allowed_origins")
-    cors.leave_out(
-        dict.fromkeys(
-            (
-                "allowed_origins",
-                "allowed_methods",
-                "allowed_headers",
-                "exposed_headers",
-                "allow_credentials",
-                "max_age",
-            ),
-            "left out: the origins of server.cors may do everything",
-        )
-    )
+    cors.leave_out(_CORS)
     limits = table.table("rate_limits")
     if most := limits.whole("per_ip_requests_per_minute", 0):
         found["per_address"] = {"requests_per_minute": most}
@@ -85,13 +109,7 @@ def _server(table: Table) -> dict[str, Any]:
         found["trusted_proxies"] = limits.texts("trusted_proxy_cidrs") or list(_LOCAL_NETWORKS)
     limits.leave_out_one("trusted_proxy_cidrs", "left out: trust_proxy_headers is off")
     limits.leave_out(_LIMITS)
-    timers = ("read_timeout", "read_header_timeout", "write_timeout", "idle_timeout")
-    table.leave_out(
-        {
-            **dict.fromkeys(timers, "left out: see timeouts.client; slow heads are cut off"),
-            "request_logging": _TRACED,
-        }
-    )
+    table.leave_out(_OF_SERVER)
     return {key: value for key, value in found.items() if value}
 
 
@@ -167,15 +185,7 @@ def _backends(static: Table) -> tuple[Backends, dict[str, str]]:
         else:
             table.note("left out: it has no URL")
             table.silence()
-        own = dict.fromkeys(("model_url", "health_check_url"), "left out: the driver knows the paths of its engine")
-        table.leave_out(
-            {
-                **own,
-                "model_filter": "left out: list the models of the backend instead",
-                "headers": "left out: the engine gets no header of its own",
-                "preserve_path": "left out: the path of the URL always stays",
-            }
-        )
+        table.leave_out(_OF_ENDPOINTS)
     static.leave_out({})
     found = {
         "interval": min(filter(None, intervals), key=parse_duration, default=""),
@@ -195,27 +205,6 @@ def _api_key(table: Table) -> str:
         table.silence()
     table.leave_out({})
     return key
-
-
-def _leave_out_proxy(proxy: Table) -> None:
-    proxy.leave_out(
-        {
-            "engine": "left out: there is one relay",
-            "profile": "left out: streams pass as they come",
-            "stream_buffer_size": "left out: streams pass as they come",
-            **dict.fromkeys(
-                ("connection_keep_alive", "tls_handshake_timeout"), "left out: there is no such time limit"
-            ),
-            **dict.fromkeys(("max_retries", "retry_backoff"), "left out: Olla ignores it too; see proxy.retry"),
-            "profile_filter": "left out: drivers are named by each backend",
-        }
-    )
-
-
-def _leave_out_discovery(discovery: Table) -> None:
-    if discovery.text("type", "static") != "static":
-        discovery.note("left out: name the servers in [backends]", "type")
-    discovery.leave_out(dict.fromkeys(("refresh_interval", "health_check", "model_discovery"), _ALWAYS))
 
 
 def _duration(table: Table, key: str) -> str:

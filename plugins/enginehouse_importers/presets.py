@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from enginehouse import ConfigError
 from enginehouse_importers.kit.backends import seconds
-from enginehouse_importers.kit.table import Converted, Note, Table
+from enginehouse_importers.kit.table import Converted, Note, Table, keys_in
 
 _ALL: Final = "*"
 _SECTION: Final = re.compile(r"\[(?P<name>.+)\]\s*$")
@@ -17,32 +17,9 @@ _CONTEXT: Final = ("ctx-size", "c", "LLAMA_ARG_CTX_SIZE")
 _OWN: Final = frozenset({"port", "host", "LLAMA_ARG_PORT", "LLAMA_ARG_HOST"})
 """The gateway says where an engine listens."""
 _SWITCH: Final[Mapping[str, bool]] = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
-_SWITCHES: Final = frozenset(
-    [
-        "jinja",
-        "mmap",
-        "no-mmap",
-        "mlock",
-        "kv-unified",
-        "embeddings",
-        "embedding",
-        "reranking",
-        "rerank",
-        "metrics",
-        "props",
-        "slots",
-        "webui",
-        "no-webui",
-        "cont-batching",
-        "swa-full",
-        "verbose",
-        "spec-default",
-        "perf",
-        "context-shift",
-        "no-context-shift",
-        "warmup",
-        "no-warmup",
-    ]
+_SWITCHES: Final = keys_in(
+    "jinja mmap no-mmap mlock kv-unified embeddings embedding reranking rerank metrics props slots webui no-webui "
+    "cont-batching swa-full verbose spec-default perf context-shift no-context-shift warmup no-warmup"
 )
 """Options without a value. Others that are true or false have it as their value."""
 

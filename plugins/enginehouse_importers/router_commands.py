@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from enginehouse.settings import is_base_url
 from enginehouse_importers.kit.backends import Backends, base_url, name_of, seconds
-from enginehouse_importers.kit.table import Converted, Note, Table
+from enginehouse_importers.kit.table import Converted, Note, Table, keys_in, reasons
 
 _STRATEGIES: Final[Mapping[str, str]] = {
     "random": "random",
@@ -24,164 +24,68 @@ _STRATEGIES: Final[Mapping[str, str]] = {
     "bucket": "cache_aware",
     "manual": "session",
 }
-_FLAGS: Final = frozenset(
-    [
-        "disable_circuit_breaker",
-        "disable_retries",
-        "disable_health_check",
-        "enable_igw",
-        "enable_program_scheduling",
-        "service_discovery",
-        "vllm_pd_disaggregation",
-        "pd_disaggregation",
-        "mini_lb",
-        "dp_aware",
-        "enable_trace",
-        "control_plane_audit_enabled",
-        "pd_kv_events",
-        "tokenizer_cache_enable_l0",
-        "tokenizer_cache_enable_l1",
-    ]
+_FLAGS: Final = keys_in(
+    "disable_circuit_breaker disable_retries disable_health_check enable_igw enable_program_scheduling "
+    "service_discovery vllm_pd_disaggregation pd_disaggregation mini_lb dp_aware enable_trace "
+    "control_plane_audit_enabled pd_kv_events tokenizer_cache_enable_l0 tokenizer_cache_enable_l1"
 )
 _SPLIT: Final = frozenset({"worker_urls", "cors_allowed_origins", "request_id_headers"})
 """Options with several values."""
-_TREE: Final = (
-    "left out: cache_aware learns what engines have read and how fast they are; [plugins.cache_aware] has its figures"
-)
-_DISCOVERY: Final = "left out: name the engines in [backends]"
-_RETRY: Final = "left out: the gateway retries at once, at another engine"
-_BREAKER: Final = "left out: checks.failures and probes decide which engine gets requests"
-_TOKENS: Final = "left out: engines tokenize; the gateway relays text"
-_STORE: Final = "left out: the gateway stores no conversations"
-_CONTROL: Final = "left out: admin keys are in auth.keys"
-_TLS: Final = "left out: put a proxy for TLS in front"
-_START: Final = "left out: the gateway starts at once, and asks engines until they answer"
-_REASONS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(
-        (
-            "cache_threshold",
-            "balance_abs_threshold",
-            "balance_rel_threshold",
-            "eviction_interval_secs",
-            "max_tree_size",
-        ),
-        _TREE,
-    ),
-    **dict.fromkeys(("bucket_adjust_interval_secs", "assignment_mode", "max_idle_secs", "router_temperature"), _TREE),
-    **dict.fromkeys(
-        (
-            "service_discovery",
-            "service_discovery_port",
-            "service_discovery_namespace",
-            "selector",
-            "prefill_selector",
-            "decode_selector",
-            "vllm_discovery_address",
-            "enable_igw",
-        ),
-        _DISCOVERY,
-    ),
-    **dict.fromkeys(
-        ("retry_initial_backoff_ms", "retry_max_backoff_ms", "retry_backoff_multiplier", "retry_jitter_factor"), _RETRY
-    ),
-    **dict.fromkeys(
-        ("cb_success_threshold", "cb_timeout_duration_secs", "cb_window_duration_secs", "disable_circuit_breaker"),
-        _BREAKER,
-    ),
-    **dict.fromkeys(
-        ("disable_health_check", "health_check_endpoint"), "left out: the driver knows how to ask an engine"
-    ),
-    **dict.fromkeys(
-        (
-            "model_path",
-            "tokenizer_path",
-            "chat_template",
-            "reasoning_parser",
-            "tool_call_parser",
-            "tokenizer_cache_enable_l0",
-            "tokenizer_cache_l0_max_entries",
-            "tokenizer_cache_enable_l1",
-            "tokenizer_cache_l1_max_memory",
-        ),
-        _TOKENS,
-    ),
-    **dict.fromkeys(
-        (
-            "history_backend",
-            "oracle_connect_descriptor",
-            "oracle_password",
-            "oracle_pool_max",
-            "oracle_pool_min",
-            "oracle_pool_timeout_secs",
-            "oracle_tns_alias",
-            "oracle_username",
-            "oracle_wallet_path",
-            "postgres_db_url",
-            "postgres_pool_max",
-            "redis_url",
-            "redis_pool_max",
-            "redis_retention_days",
-            "mcp_config_path",
-        ),
-        _STORE,
-    ),
-    **dict.fromkeys(
-        (
-            "control_plane_api_keys",
-            "control_plane_audit_enabled",
-            "jwt_audience",
-            "jwt_issuer",
-            "jwt_jwks_uri",
-            "jwt_role_mapping",
-        ),
-        _CONTROL,
-    ),
-    **dict.fromkeys(("tls_cert_path", "tls_key_path", "ca_cert_paths", "client_cert_path", "client_key_path"), _TLS),
-    **dict.fromkeys(("worker_startup_timeout_secs", "worker_startup_check_interval"), _START),
-    **dict.fromkeys(
-        ("prometheus_host", "prometheus_port", "prometheus_duration_buckets"), "left out: figures are at /metrics"
-    ),
-    **dict.fromkeys(("dp_aware", "intra_node_data_parallel_size"), "left out: an engine spreads over its ranks itself"),
-    **dict.fromkeys(
-        (
-            "kv_aware_session_affinity_ttl_secs",
-            "kv_connector",
-            "kv_event_block_size",
-            "kv_event_model",
-            "kv_event_replay_source",
-            "kv_event_source",
-            "kv_penalty_disk",
-            "kv_penalty_external",
-            "kv_penalty_host",
-            "pd_kv_events",
-        ),
-        _TREE,
-    ),
-    **dict.fromkeys(
-        ("wasm_middleware", "wasm_middleware_route", "wasm_middleware_sha256"), "left out: plugins are Python packages"
-    ),
-    **dict.fromkeys(
-        ("enable_program_scheduling", "program_scheduling_config_json"), "left out: priorities of keys order requests"
-    ),
-    "mini_lb": "left out: there is one relay",
-    "log_dir": "left out: the log goes to standard error",
-    "request_id_headers": "left out: the header is x-request-id",
-    "max_concurrent_requests": "left out: backends.NAME.concurrency is for each engine",
-    "rate_limit_tokens_per_second": "left out: limits are for keys (auth.keys)",
-    "backend": "left out: the importer's name decides the driver",
-    "decode_policy": "left out: the strategy picks both",
-    "prefill_policy": "left out: the strategy picks both",
-}
-"""Why an option has no equivalent."""
-KNOWN: Final = frozenset(
+_REASONS: Final = reasons(
     {
-        *_REASONS,
-        *("worker_urls", "policy", "host", "port", "api_key", "request_timeout_secs", "max_payload_size", "log_level"),
-        *("queue_size", "queue_timeout_secs", "cors_allowed_origins", "retry_max_retries", "disable_retries"),
-        *("cb_failure_threshold", "health_failure_threshold", "health_success_threshold", "health_check_timeout_secs"),
-        *("health_check_interval_secs", "prefill", "decode", "pd_disaggregation", "vllm_pd_disaggregation"),
-        *("shutdown_grace_period_secs", "enable_trace", "otlp_traces_endpoint"),
+        "cache_aware learns what engines have read and how fast they are; [plugins.cache_aware] has its figures": (
+            "cache_threshold balance_abs_threshold balance_rel_threshold eviction_interval_secs max_tree_size "
+            "bucket_adjust_interval_secs assignment_mode max_idle_secs router_temperature "
+            "kv_aware_session_affinity_ttl_secs kv_connector kv_event_block_size kv_event_model "
+            "kv_event_replay_source kv_event_source kv_penalty_disk kv_penalty_external kv_penalty_host pd_kv_events"
+        ),
+        "name the engines in [backends]": (
+            "service_discovery service_discovery_port service_discovery_namespace selector prefill_selector "
+            "decode_selector vllm_discovery_address enable_igw"
+        ),
+        "the gateway retries at once, at another engine": (
+            "retry_initial_backoff_ms retry_max_backoff_ms retry_backoff_multiplier retry_jitter_factor"
+        ),
+        "checks.failures and probes decide which engine gets requests": (
+            "cb_success_threshold cb_timeout_duration_secs cb_window_duration_secs disable_circuit_breaker"
+        ),
+        "the driver knows how to ask an engine": "disable_health_check health_check_endpoint",
+        "engines tokenize; the gateway relays text": (
+            "model_path tokenizer_path chat_template reasoning_parser tool_call_parser tokenizer_cache_enable_l0 "
+            "tokenizer_cache_l0_max_entries tokenizer_cache_enable_l1 tokenizer_cache_l1_max_memory"
+        ),
+        "the gateway stores no conversations": (
+            "history_backend oracle_connect_descriptor oracle_password oracle_pool_max oracle_pool_min "
+            "oracle_pool_timeout_secs oracle_tns_alias oracle_username oracle_wallet_path postgres_db_url "
+            "postgres_pool_max redis_url redis_pool_max redis_retention_days mcp_config_path"
+        ),
+        "admin keys are in auth.keys": (
+            "control_plane_api_keys control_plane_audit_enabled jwt_audience jwt_issuer jwt_jwks_uri jwt_role_mapping"
+        ),
+        "put a proxy for TLS in front": "tls_cert_path tls_key_path ca_cert_paths client_cert_path client_key_path",
+        "the gateway starts at once, and asks engines until they answer": (
+            "worker_startup_timeout_secs worker_startup_check_interval"
+        ),
+        "figures are at /metrics": "prometheus_host prometheus_port prometheus_duration_buckets",
+        "an engine spreads over its ranks itself": "dp_aware intra_node_data_parallel_size",
+        "plugins are Python packages": "wasm_middleware wasm_middleware_route wasm_middleware_sha256",
+        "priorities of keys order requests": "enable_program_scheduling program_scheduling_config_json",
+        "there is one relay": "mini_lb",
+        "the log goes to standard error": "log_dir",
+        "the header is x-request-id": "request_id_headers",
+        "backends.NAME.concurrency is for each engine": "max_concurrent_requests",
+        "limits are for keys (auth.keys)": "rate_limit_tokens_per_second",
+        "the importer's name decides the driver": "backend",
+        "the strategy picks both": "decode_policy prefill_policy",
     }
+)
+"""Why an option has no equivalent."""
+KNOWN: Final = _REASONS.keys() | keys_in(
+    "worker_urls policy host port api_key request_timeout_secs max_payload_size log_level queue_size "
+    "queue_timeout_secs cors_allowed_origins retry_max_retries disable_retries cb_failure_threshold "
+    "health_failure_threshold health_success_threshold health_check_timeout_secs health_check_interval_secs "
+    "prefill decode pd_disaggregation vllm_pd_disaggregation shutdown_grace_period_secs enable_trace "
+    "otlp_traces_endpoint"
 )
 """Every option that the importer knows."""
 

@@ -1,1 +1,1 @@
-"""What all importers use: tables that note what nobody read, files, commands, backends."""
+"""What all importers use: tables that note what nobody read, and backends."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from enginehouse import format_duration
+from enginehouse.settings import is_base_url
 from enginehouse_importers.kit.table import Table
-from enginehouse_importers.llama_swap.addresses import is_here, read_url
-from enginehouse_importers.llama_swap.commands import HEALTH_PATHS, PORT, driver_of, one_command, with_port
+from enginehouse_importers.llama_swap.document import Macros
 from enginehouse_importers.llama_swap.filters import fits_toml, read_filters
-from enginehouse_importers.llama_swap.macros import Macros
 
 _ANY_ANSWER = "none"
 """No path: llama-swap and the gateway have the same word for it."""
@@ -29,6 +29,16 @@ _ONLY_SHOWN = "only shown, as meta in the model list: routing does not read it"
 _TIMEOUTS_LEFT_OUT = "left out: there is no such time limit"
 _ONLY_LAUNCHED = "left out: it only applies to engines that the gateway launches"
 _LAUNCH_KEYS = ("env", "cmdStop", "ttl", "unloadTimeout", "concurrencyLimit", "checkEndpoint", "sendLoadingState")
+PORT = "${port}"
+HEALTH_PATHS = {"llamacpp": "/health", "vllm": "/health", "sglang": "/health", "openai": "/v1/models"}
+"""The path that each driver probes for health."""
+_ENGINES = re.compile(
+    r"""(?P<llamacpp> (?:^|[\s/\\"']) llama-server | llama\.cpp:(?:server|full) )
+      | (?P<vllm>     (?:^|[\s/\\"']) vllm (?=[\s:"']|$) | vllm\.entrypoints | vllm-openai | vllm-wrapper )
+      | (?P<sglang>   (?:^|[\s/\\"']) sglang (?=[\s:"']|$) | sglang\.launch_server )""",
+    re.VERBOSE,
+)
+_FIRST_WORD = re.compile(r"""\s*("[^"]*"|'[^']*'|\S+)""")
 
 
 class ModelDefaults(NamedTuple):
@@ -268,3 +278,64 @@ def _own_filters(
         )
     merged = {**always.get("set", {}), **own}
     return {**always, **({"set": merged} if merged else {})}, others
+
+
+def without_comments(text: str) -> str:
+    """``text`` without the lines that start with ``#``."""
+    return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+
+
+def one_command(text: str) -> str:
+    """``text`` without comments and without the backslashes at line ends, which the gateway does not need."""
+    lines = (line.rstrip().removesuffix("\\").rstrip() for line in without_comments(text).splitlines())
+    return "\n".join(lines).strip()
+
+
+def driver_of(command: str) -> str:
+    """The driver for the engine that ``command`` launches; ``openai`` for an unknown engine."""
+    found = _ENGINES.search(command)
+    return (found and found.lastgroup) or "openai"
+
+
+def with_port(command: str, port: int | None) -> str | None:
+    """``command`` with its fixed port replaced by ``${port}``. ``port`` is the number to replace, if it is known.
+
+    If the command launches a known engine without a port, ``--port ${port}`` is added. ``None`` if the position of the
+    port is unclear.
+    """
+    if port is None:
+        option = r"(?<!\S)(--port(?:\s+|=))\d+(?!\S)"
+    else:
+        option = rf"((?<!\S)(?:--[\w-]*port|-p|--publish)(?:\s+|=)|(?<=[\w.\]]):){port}(?![\w.])"
+    replaced, count = re.subn(option, lambda match: match[1] + PORT, command, count=1)
+    if count:
+        return replaced
+    return f"{command} --port {PORT}" if _launches_engine(command) and "--port" not in command else None
+
+
+def _launches_engine(command: str) -> bool:
+    """Whether the command runs an engine directly, or as a Python module, so that it takes the engine's options."""
+    engine, first = _ENGINES.search(command), _FIRST_WORD.match(command)
+    if engine is None or first is None:
+        return False
+    return engine.start() < first.end() or re.search(r"python[\d.]*$", first[1].strip("\"'")) is not None
+
+
+def read_url(table: Table, key: str) -> str:
+    """The URL at ``key`` of ``table``. An invalid one is noted, and the result is empty."""
+    url = table.text(key).rstrip("/")
+    if url and not is_base_url(url):
+        variable = "${env:" in url
+        problem = "a URL cannot contain variables" if variable else "it is not the URL of a server"
+        table.note(f"left out: {problem}", key)
+        return ""
+    return url
+
+
+def is_here(host: str | None) -> bool:
+    """Whether ``host`` means this machine."""
+    try:
+        address = ip_address(host or "")
+    except ValueError:
+        return host == "localhost"
+    return address.is_loopback or address.is_unspecified

@@ -8,9 +8,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from enginehouse_importers.kit.table import Table
-from enginehouse_importers.llama_swap.addresses import read_url
 from enginehouse_importers.llama_swap.filters import read_filters
-from enginehouse_importers.llama_swap.models import read_timeouts
+from enginehouse_importers.llama_swap.models import read_timeouts, read_url
 
 _ENVIRONMENT = re.compile(r"\$\{env:(\w+)\}")
 _LAST_CHOICE = 100

@@ -19,7 +19,7 @@ NOT_OF_THE_GATEWAY = {
     "enginehouse_otlp.process.spans",
     "enginehouse_kit.testing",
     "enginehouse_bench.bench_command",
-    "enginehouse_importers.kit.command",
+    "enginehouse_importers.commands",
     "enginehouse_sim.simulator",
 }
 NAMED = "import sys; from enginehouse.cli import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"

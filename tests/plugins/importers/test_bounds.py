@@ -11,7 +11,7 @@ import pytest
 
 from enginehouse import ConfigError
 from enginehouse_importers import litellm, olla
-from enginehouse_importers.kit.command import MOST_BYTES, read_text
+from enginehouse_importers.commands import MOST_BYTES, read_text
 from enginehouse_importers.kit.table import Converted
 from enginehouse_importers.llama_swap import convert as llama_swap
 

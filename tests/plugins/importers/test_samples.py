@@ -16,8 +16,7 @@ from click.testing import CliRunner
 from enginehouse.config.load_config import load_config
 from enginehouse.config.schema import Config
 from enginehouse_importers import litellm, nexus, olla, ollama, presets, router_commands
-from enginehouse_importers.kit.document import table_of
-from enginehouse_importers.kit.table import UNKNOWN, Converted
+from enginehouse_importers.kit.table import UNKNOWN, Converted, table_of
 from enginehouse_importers.llama_swap import convert as llama_swap
 from enginehouse_importers.llama_swap import document
 from enginehouse_offline.check import check

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse_importers.llama_swap.commands import driver_of, one_command, with_port
+from enginehouse_importers.llama_swap.models import driver_of, one_command, with_port
 
 
 @pytest.mark.parametrize(

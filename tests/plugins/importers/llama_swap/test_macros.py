@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse_importers.llama_swap.macros import Macros, unknown_macros
+from enginehouse_importers.llama_swap.document import Macros, unknown_macros
 
 
 @pytest.mark.parametrize(
