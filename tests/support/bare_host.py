@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
@@ -116,9 +116,6 @@ class BareHost(Host):
 
     def engine_exited(self, engine: Engine) -> None:
         self.exited.append(engine.replica)
-
-    def running(self) -> Sequence[str]:
-        return list(self.queue.running())
 
     def _engine(self, managed: ManagedReplica) -> Engine:
         return Engine(managed, self._launches, connect=partial(self._reach, managed.backend), listener=self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -41,9 +41,9 @@ class EngineListener:
     def engine_exited(self, engine: Engine) -> None:
         """The engine is no longer ready although nobody has called ``stop`` or ``evict``."""
 
-    def running(self) -> Sequence[str]:
-        """The replicas whose engines are not at rest."""
-        return ()
+    def running(self) -> Mapping[str, ReplicaState]:
+        """The states of the replicas whose engines are neither stopped nor failed."""
+        return {}
 
 
 class Engine:
@@ -239,9 +239,10 @@ class Engine:
 
     async def _prepare_gpus(self) -> None:
         """Choose the GPUs of an engine that is launched, and wait until ended engines have freed them."""
-        gpus = self.launches.gpus
+        gpus, wanted = self.launches.gpus, self.managed.model.gpus
         if not self.is_asleep:
-            self.gpus = await gpus.assign(self.replica, self.managed.model.gpus)
+            chooses = wanted is not None or gpus.allowed is not None
+            self.gpus = await gpus.assign(self.replica, wanted) if chooses else ""
         if gpus.now:
             await gpus.until_free(self.replica, self.launches.learned.measured.get(self.replica))
 
@@ -476,7 +477,7 @@ class Engine:
             self._began = now
         elif state is ReplicaState.READY:
             self.wake_s = now - self._began
-            self.back_off.ready(now)
+            self.back_off.ready_at = now
         elif state is ReplicaState.FAILED:
             self.back_off.failed(now)
         self.launches.state_file.sleepers.follow(self.name, state, may_sleep=self._may_sleep)

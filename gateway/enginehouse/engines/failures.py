@@ -108,25 +108,22 @@ class BackOff:
     """Doubles the pause after each failure in a row, from one second to a minute. Times are seconds on any clock.
 
     The first failure of an engine that had been ready causes no pause, because a restart usually helps. ``crowded_by``
-    are the replicas that ran when the engine found too little memory; empty if it failed otherwise.
+    are the replicas that ran when the engine found too little memory; empty if it failed otherwise. ``ready_at``: when
+    the engine that runs could take requests; ``None`` if none can.
     """
 
     def __init__(self) -> None:
         self.failures = 0
         self.crowded_by: Collection[str] = ()
         self._until = 0.0
-        self._ready_at: float | None = None
-
-    def ready(self, now: float) -> None:
-        """Note that the engine can take requests."""
-        self._ready_at = now
+        self.ready_at: float | None = None
 
     def failed(self, now: float) -> None:
         """Note that the engine did not start, or exited by itself."""
-        was_ready = self._ready_at is not None
-        if self._ready_at is not None and now - self._ready_at >= _FORGIVEN_S:
+        was_ready = self.ready_at is not None
+        if self.ready_at is not None and now - self.ready_at >= _FORGIVEN_S:
             self.failures = 0
-        self._ready_at = None
+        self.ready_at = None
         self.failures += 1
         pause = 0.0 if was_ready and self.failures == 1 else _FIRST_S * 2.0 ** (self.failures - 1)
         self._until = now + min(pause, _LONGEST_S)

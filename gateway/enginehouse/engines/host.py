@@ -20,7 +20,7 @@ from enginehouse.engines.host_context import HostContext, ManagedReplica
 from enginehouse.engines.host_rules import HostChange, HostRules
 from enginehouse.engines.launches import Launches, Ports
 from enginehouse.engines.learned_facts import ModelFiles
-from enginehouse.engines.loads import IdleReplicas, preload
+from enginehouse.engines.loads import preload
 from enginehouse.engines.model_servers import ModelServers
 from enginehouse.engines.probing import Prober
 from enginehouse.engines.start import NOWHERE
@@ -80,7 +80,6 @@ class Host(EngineControl, EngineListener):
         for replica, managed in context.managed(name).items():
             self.engines[replica] = self._engine(managed)
         self.servers = ModelServers(name, context, self._note_found)
-        self._idle = IdleReplicas()
         self._has_released = False
         self._files = ModelFiles(self._note_facts)
         self.rules = rules = HostRules(context, self.engines, self._launches, self.servers, self._files)
@@ -188,7 +187,7 @@ class Host(EngineControl, EngineListener):
         """
         kept = {replica: engine.managed.model for replica, engine in self.kept().items()}
         ttls = {replica: model.ttl for replica, model in kept.items()}
-        for replica in self._idle.due(self.states(), self.queue.in_flight, ttls, self.queue.now()):
+        for replica in self.queue.due(ttls):
             self.engines[replica].rest()
             self._has_released |= kept[replica].preload != "again"
         states = {*self.states().values()} - {*AT_REST, ReplicaState.SLEEPING}
@@ -320,6 +319,9 @@ class Host(EngineControl, EngineListener):
         engine = self.engines.get(replica)
         return None if engine is None else engine.shown
 
+    def running(self) -> Mapping[str, ReplicaState]:
+        return {replica: engine.shown for replica, engine in self.engines.items() if engine.shown not in AT_REST}
+
     def prepared(self, replica: str, evict: Sequence[str]) -> AbstractAsyncContextManager[None]:
         engine = self.engines.get(replica)
         if engine is None or not (evict or engine.back_off.failures):
@@ -341,9 +343,6 @@ class Host(EngineControl, EngineListener):
 
     # --- events of the queue
 
-    def served(self, replica: str, caller: str | None, keep_alive: float | None) -> None:
-        self._idle.used(replica, self.queue.now(), caller, keep_alive)
-
     def stopping(self, replica: str) -> None:
         self._drains.cut_off(replica, "the gateway stops the engine")
 
@@ -356,9 +355,6 @@ class Host(EngineControl, EngineListener):
         self._drains.vacate(replica)
 
     # --- events of engines
-
-    def running(self) -> Sequence[str]:
-        return [replica for replica, engine in self.engines.items() if engine.shown not in AT_REST]
 
     def engine_changed(self, engine: Engine) -> None:
         backend, state, fleet = engine.managed.backend, engine.shown, self._context.fleet

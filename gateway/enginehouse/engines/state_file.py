@@ -124,16 +124,14 @@ class Sleepers:
 
     def follow(self, name: str, state: ReplicaState, *, may_sleep: bool) -> None:
         """Note that the engine ``name`` has the new ``state``. One that stops and may sleep is asked to sleep next."""
+        names = self._names
         if state is ReplicaState.READY or state in AT_REST:
-            self.note(name, asleep=False)
+            names = names - {name}
         elif state is ReplicaState.STOPPING and may_sleep:
-            self.note(name, asleep=True)
-
-    def note(self, name: str, *, asleep: bool) -> None:
-        """Keep whether the engine ``name`` may be asleep."""
-        if (name in self._names) != asleep:
-            self._names = self._names | {name} if asleep else self._names - {name}
-            self.file.write(self._names)
+            names = names | {name}
+        if names != self._names:
+            self._names = names
+            self.file.write(names)
 
 
 class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
+from typing import Any
 
 import msgspec
 
-from enginehouse.domain.errors import LoadFailed, NotFound
+from enginehouse.domain.errors import LoadFailed, NotFound, RequestError
 from enginehouse.domain.names import did_you_mean
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper, SwapPlan
-from enginehouse.telemetry.plugin_failures import plugin_errors, wrong_result
+from enginehouse.telemetry.plugin_failures import plugin_failed, wrong_result
 from enginehouse.telemetry.plugin_times import SampledCall
 
 
@@ -33,30 +34,33 @@ class GuardedSwapper(Swapper):
         self._swapper.prepare(host)
 
     def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
-        with plugin_errors(self._plugin):
-            return self._evictions("eviction_for", target, self.sampled.call(target, running), running)
+        return self._evictions("eviction_for", target, self._ask(self.sampled.call, target, running), running)
 
     def dispensable(self, target: str, running: Sequence[str]) -> Sequence[str]:
         """The swapper's answer without pinned replicas and without those of the target's own model."""
-        with plugin_errors(self._plugin):
-            names = self._checked("dispensable", self._swapper.dispensable(target, running), {*running})
+        names = self._checked("dispensable", self._ask(self._swapper.dispensable, target, running), {*running})
         model = self._hosted(target).model
         return [each.replica for each in map(self._hosted, names) if not each.pin and each.model != model]
 
     def on_swap_start(self, target: str, running: Sequence[str]) -> None:
-        with plugin_errors(self._plugin):
-            self._swapper.on_swap_start(target, running)
+        self._ask(self._swapper.on_swap_start, target, running)
 
     def explain(self, target: str, running: Sequence[str]) -> SwapPlan:
-        with plugin_errors(self._plugin):
-            plan = self._swapper.explain(target, running)
-            if not isinstance(plan, SwapPlan):
-                raise wrong_result(
-                    self._plugin, f"returned an object of type {type(plan).__name__} from explain instead of a SwapPlan"
-                )
-            self._evictions("explain", target, plan.evict, running)
-            self._checked("explain", plan.set, {*running, target})
+        plan = self._ask(self._swapper.explain, target, running)
+        if not isinstance(plan, SwapPlan):
+            returned = f"returned an object of type {type(plan).__name__}"
+            raise wrong_result(self._plugin, f"{returned} from explain instead of a SwapPlan")
+        self._evictions("explain", target, plan.evict, running)
+        self._checked("explain", plan.set, {*running, target})
         return plan
+
+    def _ask(self, method: Callable[..., Any], *arguments: object) -> Any:
+        try:
+            return method(*arguments)
+        except RequestError:
+            raise
+        except BaseException as error:
+            raise plugin_failed(self._plugin, error) from error
 
     def _evictions(self, method: str, target: str, answer: Sequence[str], running: Sequence[str]) -> tuple[str, ...]:
         names = self._checked(method, answer, {*running} - {target})
@@ -70,7 +74,7 @@ class GuardedSwapper(Swapper):
         return names
 
     def _checked(self, method: str, answer: Sequence[str], allowed: Set[str]) -> tuple[str, ...]:
-        names = () if isinstance(answer, str) else tuple(answer)
+        names: tuple[str, ...] = () if isinstance(answer, str) else self._ask(tuple, answer)
         if isinstance(answer, str) or not {*map(type, names)} <= {str}:
             returned = f"an object of type {type(answer).__name__}"
             raise wrong_result(self._plugin, f"returned {returned} from {method} instead of a list of replicas")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from enginehouse.domain.errors import EnginehouseError, LoadCancelled, LoadFailed
-from enginehouse.domain.replica import ReplicaState
+from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.domain.ticket import SwapDone, SwapId
 
 _log = logging.getLogger(__name__)
@@ -35,6 +36,10 @@ class EngineControl(ABC):
         """The current state of one replica; ``None`` if it is unknown."""
         return self.states().get(replica)
 
+    def running(self) -> Mapping[str, ReplicaState]:
+        """The states of the replicas that are neither stopped nor failed."""
+        return {replica: state for replica, state in self.states().items() if state not in AT_REST}
+
     def prepared(self, replica: str, evict: Sequence[str]) -> AbstractAsyncContextManager[None]:
         """Have everything for the start of an engine that can be had before ``evict`` are stopped for it.
 
@@ -53,13 +58,6 @@ class EngineControl(ABC):
     async def evict(self, replica: str) -> None:
         """Free the memory of an engine for another one: stop it, or put it to sleep if its model says so."""
         await self.stop(replica, None)
-
-    def served(self, replica: str, caller: str | None, keep_alive: float | None) -> None:
-        """A granted request ended.
-
-        ``caller``: the name of its caller's key. ``keep_alive``: the idle seconds for which it wants the replica kept,
-        if it says so.
-        """
 
     def stopping(self, replica: str) -> None:
         """An engine is about to be stopped, although it serves requests: end them, or they hold its end up."""
@@ -208,6 +206,63 @@ class EngineExits:
         if self.counts[replica] == generation:
             exit = self._next.setdefault(replica, asyncio.get_running_loop().create_future())
             await asyncio.wait({exit}, timeout=_NOTICE_S)
+
+
+class _Use(NamedTuple):
+    """The end of the last request of a replica: when, whose it was, and the idle seconds that it asked for.
+
+    ``others``: the end of the last request of any other caller; ``None`` if there was none.
+    """
+
+    at: float
+    caller: str | None = None
+    keep_alive: float | None = None
+    others: float | None = None
+
+    def ends(self, ttl: float) -> float:
+        """When the replica is due. What a caller asked for must not take it away from other callers."""
+        idle = ttl or math.inf
+        if self.keep_alive is None:
+            return self.at + idle
+        asked = self.at + self.keep_alive
+        return asked if self.others is None else max(asked, self.others + idle)
+
+
+class IdleReplicas:
+    """Remembers the last uses of each replica. Times are seconds on any clock."""
+
+    def __init__(self) -> None:
+        self._uses: dict[str, _Use] = {}
+
+    def used(self, replica: str, now: float, caller: str | None = None, keep_alive: float | None = None) -> None:
+        """Note the end of a request of ``caller``.
+
+        ``keep_alive``: the seconds that take the place of the ttl until the next request, as far as this caller goes.
+        """
+        last = self._uses.get(replica)
+        others = None if last is None else last.others if last.caller == caller else last.at
+        self._uses[replica] = _Use(now, caller, keep_alive, others)
+
+    def due(
+        self,
+        states: Mapping[str, ReplicaState],
+        granted: Mapping[str, int],
+        ttls: Mapping[str, float],
+        now: float,
+    ) -> Sequence[str]:
+        """The replicas to put to sleep or to stop: ready ones that serve no request and have been idle long enough.
+
+        A newly ready one counts as used at ``now``. ``granted``: the exact number of requests of each replica, counted
+        from their grant to the call of ``used``. ``ttls``: the idle seconds after which each is due, 0 for never.
+        Pinned replicas have a ttl too: a pin only protects from eviction. Those that are due are forgotten, for an
+        owner may load one again before the next call.
+        """
+        ready = [replica for replica in ttls if states.get(replica) is ReplicaState.READY]
+        self._uses = {replica: self._uses.get(replica) or _Use(now) for replica in ready}
+        due = [each for each in ready if not granted.get(each) and self._uses[each].ends(ttls[each]) <= now]
+        for replica in due:
+            del self._uses[replica]
+        return due
 
 
 def _why_not(target: str, task: asyncio.Task[None]) -> Exception | None:

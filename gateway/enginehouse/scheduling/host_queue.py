@@ -14,12 +14,12 @@ import msgspec
 from enginehouse.domain.errors import EnginehouseError, PluginError, QueueFull, QueueTimeout, RequestError
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.domain.replica import AT_REST, ReplicaState
+from enginehouse.domain.replica import ReplicaState
 from enginehouse.domain.ticket import Phase, SwapDone, SwapId, Ticket
 from enginehouse.interfaces.schedulers import Scheduler, SchedulingLimits, Waiting
 from enginehouse.interfaces.swappers import HostFacts, Swapper
 from enginehouse.scheduling.flow_control import Backlog, expected_wait, missed, unfit
-from enginehouse.scheduling.host_engines import EngineControl, EngineExits, EngineStops, SwapTasks
+from enginehouse.scheduling.host_engines import EngineControl, EngineExits, EngineStops, IdleReplicas, SwapTasks
 from enginehouse.scheduling.request_queue import RequestQueue, TicketHolder
 from enginehouse.telemetry.observers import Observers, notify
 from enginehouse.telemetry.plugin_failures import log_plugin_failure, plugin_failed
@@ -67,6 +67,8 @@ class HostQueue(RequestQueue):
         self.sampled = SampledCall(plugin, scheduler.on_tick)
         self._queue_timeout = self._shed_after = 0.0
         self._engines = engines
+        self.replica_state: Callable[[str], ReplicaState | None] = engines.state_of
+        self.running: Callable[[], Mapping[str, ReplicaState]] = engines.running
         self._on_swap_started = observers.callbacks("swap_started")
         self._on_swap_done = observers.callbacks("swap_done")
         self._on_queue_changed = observers.callbacks("queue_changed")
@@ -80,6 +82,7 @@ class HostQueue(RequestQueue):
         self._failing: SwapDone | None = None
         self._stops = EngineStops(engines, self._granted, self._stopped)
         self._exits = EngineExits()
+        self._idle = IdleReplicas()
         self._doubts: dict[asyncio.Task[None], None] = {}
         self._unloaded: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -118,10 +121,14 @@ class HostQueue(RequestQueue):
     def served(self, replica: str, caller: str | None = None, keep_alive: float | None = None) -> None:
         self._granted[replica] -= 1
         self._last_use[replica] = next(self._uses)
-        self._engines.served(replica, caller, keep_alive)
+        self._idle.used(replica, self.now(), caller, keep_alive)
         self._handle(self._scheduler.on_serve_done, replica)
         if not self._granted[replica]:
             self._stops.note_drained(replica)
+
+    def due(self, ttls: Mapping[str, float]) -> Sequence[str]:
+        """The replicas to put to sleep or to stop now, as ``IdleReplicas.due``."""
+        return self._idle.due(self._engines.states(), self._granted, ttls, self.now())
 
     def connection_lost(self, replica: str, generation: int) -> None:
         doubt = asyncio.ensure_future(self._settle(replica, generation))
@@ -209,12 +216,6 @@ class HostQueue(RequestQueue):
         await asyncio.gather(*unfinished, *self._stops.cancel(), return_exceptions=True)
 
     # --- effects
-
-    def replica_state(self, replica: str) -> ReplicaState | None:
-        return self._engines.state_of(replica)
-
-    def running(self) -> Mapping[str, ReplicaState]:
-        return {replica: state for replica, state in self._engines.states().items() if state not in AT_REST}
 
     def start_swap(self, target: str, evict: Sequence[str]) -> SwapId:
         self._unloaded.discard(target)

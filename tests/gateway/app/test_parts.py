@@ -12,13 +12,13 @@ from enginehouse import Capabilities, Health, ReplicaState, Requirements
 from enginehouse.config.schema import BackendSettings as Settings
 from enginehouse.config.schema import CheckSettings, KeySettings, TimeoutSettings
 from enginehouse.domain.errors import Forbidden
-from enginehouse.engines.loads import IdleReplicas
 from enginehouse.errors import RateLimited, Unauthorized
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.fleet.live_backend import BackendInfo
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing_facts import UNKNOWN
+from enginehouse.scheduling.host_engines import IdleReplicas
 from enginehouse.telemetry.answer_meter import NO_ANSWER
 from enginehouse_callers.accounts import KeyHolder, Reservation
 from enginehouse_callers.keyring import Keyring
@@ -238,12 +238,12 @@ def test_an_upstream_is_for_settings_that_reach_the_same_engine_in_the_same_way(
 def test_another_ttl_counts_from_the_last_use() -> None:
     idle = IdleReplicas()
     ready = dict.fromkeys("abc", ReplicaState.READY)
-    idle.due(ready, lambda _: 0, {"a": 100, "b": 100}, 0)
+    idle.due(ready, {}, {"a": 100, "b": 100}, 0)
     idle.used("a", 5)
     ttls = {"a": 10, "b": 0, "c": 10}
-    assert idle.due(ready, lambda _: 0, ttls, 14) == []
-    assert idle.due(ready, lambda _: 0, ttls, 15) == ["a"]
-    assert idle.due(ready, lambda _: 0, ttls, 24) == ["c"]
+    assert idle.due(ready, {}, ttls, 14) == []
+    assert idle.due(ready, {}, ttls, 15) == ["a"]
+    assert idle.due(ready, {}, ttls, 24) == ["c"]
 
 
 @pytest.mark.parametrize(

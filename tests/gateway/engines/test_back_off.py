@@ -21,10 +21,10 @@ def test_an_engine_that_was_ready_for_a_while_begins_anew() -> None:
     back_off = BackOff()
     for now in (0.0, 1.0, 3.0):
         back_off.failed(now)
-    back_off.ready(10)
+    back_off.ready_at = 10
     back_off.failed(69)
     assert back_off.left(69) == 8, "it was ready for less than a minute"
-    back_off.ready(100)
+    back_off.ready_at = 100
     back_off.failed(160)
     assert back_off.left(160) == 0, "the first failure of an engine that worked costs no pause"
     back_off.failed(500)
@@ -34,7 +34,7 @@ def test_an_engine_that_was_ready_for_a_while_begins_anew() -> None:
 def test_only_the_first_failure_of_an_engine_that_was_ready_is_spared() -> None:
     back_off, pauses = BackOff(), []
     for now in (10.0, 20.0, 30.0):
-        back_off.ready(now)
+        back_off.ready_at = now
         back_off.failed(now + 5)
         pauses.append(back_off.left(now + 5))
     assert pauses == [0, 2, 4]

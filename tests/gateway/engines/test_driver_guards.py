@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, cast
+from typing import Any, cast, get_type_hints
 
 import pytest
 
@@ -22,7 +22,7 @@ from enginehouse.drivers import (
     SupportsLoading,
     SupportsSleep,
 )
-from enginehouse.engines.guards import ANSWERS, guarded_driver
+from enginehouse.engines.guards import guarded_driver
 from enginehouse.errors import PluginFailed, UpstreamError
 from enginehouse.interfaces.driver_support import SUPPORTS, DriverSupport
 from enginehouse.launchers import EngineProcess
@@ -218,17 +218,17 @@ def test_a_driver_that_cannot_make_its_launch_line(failure: BaseException) -> No
 
 @pytest.mark.parametrize("answer", [1, "engine --port 1", ["engine", 1], Unspeakable()])
 def test_a_launch_line_of_something_else_than_words(answer: object) -> None:
-    with pytest.raises(PluginFailed, match="from command instead of a list of texts or None"):
+    with pytest.raises(PluginFailed, match=r"from command instead of Sequence\[str\] \| None"):
         guarded(answer).launch.command(SPEC)
 
 
 @pytest.mark.parametrize("answer", [None, {"A": 1}, ["A"], Unspeakable()])
 def test_an_environment_of_something_else_than_texts(answer: object) -> None:
-    with pytest.raises(PluginFailed, match="from environment instead of a dict of texts"):
+    with pytest.raises(PluginFailed, match=r"from environment instead of Mapping\[str, str\]"):
         guarded(answer).launch.environment(SPEC)
 
 
-def test_every_method_of_drivers_launchers_and_processes_is_guarded() -> None:
-    interfaces = (Driver, *SUPPORTS, Launcher, EngineProcess)
-    declared = {name for interface in interfaces for name in methods(interface)}
-    assert declared == ANSWERS.keys()
+def test_every_method_of_drivers_launchers_and_processes_declares_what_it_returns() -> None:
+    for interface in (Driver, *SUPPORTS, Launcher, EngineProcess):
+        for name in methods(interface):
+            assert "return" in get_type_hints(getattr(interface, name)), name

@@ -638,7 +638,7 @@ def test_a_list_of_sleepers_that_cannot_be_read_is_begun_anew(tmp_path: Path, co
     (tmp_path / "asleep.json").write_text(content)
     sleepers = Sleepers(tmp_path)
     assert "b" not in sleepers
-    sleepers.note("b", asleep=True)
+    sleepers.follow("b", ReplicaState.STOPPING, may_sleep=True)
     assert "b" in Sleepers(tmp_path)
 
 

@@ -87,7 +87,7 @@ async def test_an_error_of_enginehouse_passes() -> None:
 
 @pytest.mark.parametrize("given", [None, 4711, Unspeakable()])
 async def test_a_process_is_a_process(given: object) -> None:
-    with pytest.raises(PluginFailed, match="from launch instead of an EngineProcess"):
+    with pytest.raises(PluginFailed, match="from launch instead of EngineProcess"):
         await guarded(Gives(given)).launch("a", LINE, LogRing())
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from enginehouse import ReplicaState
 from enginehouse.engines.state_file import EngineRecord, StateFile, state_folder
 
 RECORD = EngineRecord(host="local", port=4711, fingerprint="f", handle={"pid": 1})
@@ -105,7 +106,7 @@ def test_what_happened_meanwhile_is_written_when_the_files_are_taken_back(tmp_pa
     state.leave()
     state.remove("a", state.records["a"])
     state.footprints.put("m", 1)
-    state.sleepers.note("a", asleep=True)
+    state.sleepers.follow("a", ReplicaState.STOPPING, may_sleep=True)
     assert not (tmp_path / "footprints.json").exists()
     state.take_back()
     state.close()

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from enginehouse import ReplicaState
 from enginehouse.domain.ticket import Ticket
-from enginehouse.engines.loads import IdleReplicas
+from enginehouse.scheduling.host_engines import IdleReplicas
 from tests.support.launched_gateway import Launches, served
 from tests.support.scripted_engine import scripted_engines
 from tests.support.waiting import until
@@ -23,42 +24,36 @@ def idle() -> IdleReplicas:
 TTLS = {"short": 10.0, "long": 100.0, "forever": 0.0}
 
 
-def none(_: str) -> int:
-    return 0
-
-
-def only_short(replica: str) -> int:
-    return int(replica == "short")
-
-
+NONE: Mapping[str, int] = {}
+ONLY_SHORT = {"short": 1}
 ALL_READY = {"short": READY, "long": READY, "forever": READY}
 
 
 def test_an_idle_replica_is_due_after_its_ttl_and_never_if_that_is_0(idle: IdleReplicas) -> None:
-    due = {now: list(idle.due(ALL_READY, none, TTLS, now)) for now in (1000.0, 1009.9, 1010.0, 1100.0)}
+    due = {now: list(idle.due(ALL_READY, NONE, TTLS, now)) for now in (1000.0, 1009.9, 1010.0, 1100.0)}
     assert due == {1000.0: [], 1009.9: [], 1010.0: ["short"], 1100.0: ["long"]}
 
 
 def test_the_ttl_counts_from_the_end_of_the_last_request(idle: IdleReplicas) -> None:
-    idle.due(ALL_READY, none, TTLS, 0)
+    idle.due(ALL_READY, NONE, TTLS, 0)
     idle.used("short", 8)
     idle.used("forever", 8)
-    assert idle.due(ALL_READY, none, TTLS, 17) == []
-    assert idle.due(ALL_READY, none, TTLS, 18) == ["short"]
+    assert idle.due(ALL_READY, NONE, TTLS, 17) == []
+    assert idle.due(ALL_READY, NONE, TTLS, 18) == ["short"]
 
 
 def test_a_busy_replica_is_not_due_however_long_its_request_takes(idle: IdleReplicas) -> None:
-    idle.due(ALL_READY, none, TTLS, 0)
-    assert idle.due(ALL_READY, only_short, TTLS, 50) == []
+    idle.due(ALL_READY, NONE, TTLS, 0)
+    assert idle.due(ALL_READY, ONLY_SHORT, TTLS, 50) == []
     idle.used("short", 51)
-    assert idle.due(ALL_READY, none, TTLS, 60) == []
-    assert idle.due(ALL_READY, none, TTLS, 61) == ["short"]
+    assert idle.due(ALL_READY, NONE, TTLS, 60) == []
+    assert idle.due(ALL_READY, NONE, TTLS, 61) == ["short"]
 
 
 def test_what_a_request_asks_for_does_not_stop_a_busy_replica(idle: IdleReplicas) -> None:
     idle.used("short", 5, keep_alive=0)
-    assert idle.due(ALL_READY, only_short, TTLS, 100) == []
-    assert idle.due(ALL_READY, none, TTLS, 100) == ["short"]
+    assert idle.due(ALL_READY, ONLY_SHORT, TTLS, 100) == []
+    assert idle.due(ALL_READY, NONE, TTLS, 100) == ["short"]
 
 
 def test_a_caller_cannot_take_a_replica_away_from_others(idle: IdleReplicas) -> None:
@@ -67,38 +62,38 @@ def test_a_caller_cannot_take_a_replica_away_from_others(idle: IdleReplicas) -> 
     for replica in ("short", "forever", "long"):
         idle.used(replica, 4, "bob", keep_alive=0)
         idle.used(replica, 5, "bob", keep_alive=0)
-    assert idle.due(ALL_READY, none, TTLS, 5) == ["long"]
-    assert idle.due(ALL_READY, none, TTLS, 9.9) == []
-    assert idle.due(ALL_READY, none, TTLS, 10) == ["short"]
+    assert idle.due(ALL_READY, NONE, TTLS, 5) == ["long"]
+    assert idle.due(ALL_READY, NONE, TTLS, 9.9) == []
+    assert idle.due(ALL_READY, NONE, TTLS, 10) == ["short"]
     idle.used("forever", 20, "ann", keep_alive=0)
-    assert "forever" not in idle.due(ALL_READY, none, TTLS, 10_000)
+    assert "forever" not in idle.due(ALL_READY, NONE, TTLS, 10_000)
 
 
 def test_a_replica_that_became_ready_without_any_request_has_its_whole_ttl(idle: IdleReplicas) -> None:
     idle.used("short", 0)
-    idle.due({"short": ReplicaState.STOPPED}, none, TTLS, 5)
-    assert idle.due({"short": READY}, none, TTLS, 50) == []
-    assert idle.due({"short": READY}, none, TTLS, 60) == ["short"]
+    idle.due({"short": ReplicaState.STOPPED}, NONE, TTLS, 5)
+    assert idle.due({"short": READY}, NONE, TTLS, 50) == []
+    assert idle.due({"short": READY}, NONE, TTLS, 60) == ["short"]
 
 
 def test_a_replica_that_is_loaded_again_at_once_has_its_whole_ttl(idle: IdleReplicas) -> None:
-    idle.due(ALL_READY, none, TTLS, 0)
-    assert idle.due(ALL_READY, none, TTLS, 10) == ["short"]
-    assert idle.due(ALL_READY, none, TTLS, 11) == []
-    assert idle.due(ALL_READY, none, TTLS, 21) == ["short"]
+    idle.due(ALL_READY, NONE, TTLS, 0)
+    assert idle.due(ALL_READY, NONE, TTLS, 10) == ["short"]
+    assert idle.due(ALL_READY, NONE, TTLS, 11) == []
+    assert idle.due(ALL_READY, NONE, TTLS, 21) == ["short"]
 
 
 def test_a_sleeping_replica_is_not_due(idle: IdleReplicas) -> None:
-    idle.due(ALL_READY, none, TTLS, 0)
-    assert idle.due({"short": ReplicaState.SLEEPING}, none, TTLS, 50) == []
+    idle.due(ALL_READY, NONE, TTLS, 0)
+    assert idle.due({"short": ReplicaState.SLEEPING}, NONE, TTLS, 50) == []
 
 
 def test_a_request_may_say_for_how_long_it_wants_the_replica_kept(idle: IdleReplicas) -> None:
     idle.used("short", 0, keep_alive=30)
     idle.used("forever", 0, keep_alive=0)
     idle.used("long", 0, keep_alive=math.inf)
-    assert idle.due(ALL_READY, none, TTLS, 29) == ["forever"]
-    assert idle.due(ALL_READY, none, TTLS, 1000) == ["short"]
+    assert idle.due(ALL_READY, NONE, TTLS, 29) == ["forever"]
+    assert idle.due(ALL_READY, NONE, TTLS, 1000) == ["short"]
 
 
 def test_the_next_request_brings_the_ttl_back(idle: IdleReplicas) -> None:
@@ -106,15 +101,15 @@ def test_the_next_request_brings_the_ttl_back(idle: IdleReplicas) -> None:
     idle.used("forever", 0, keep_alive=5)
     idle.used("short", 20)
     idle.used("forever", 4)
-    assert idle.due(ALL_READY, none, TTLS, 29) == []
-    assert idle.due(ALL_READY, none, TTLS, 90) == ["short"]
+    assert idle.due(ALL_READY, NONE, TTLS, 29) == []
+    assert idle.due(ALL_READY, NONE, TTLS, 90) == ["short"]
 
 
 def test_a_replica_that_stopped_starts_with_its_ttl_again(idle: IdleReplicas) -> None:
     idle.used("short", 0, keep_alive=1000)
-    idle.due({**ALL_READY, "short": ReplicaState.STOPPED}, none, TTLS, 1)
-    idle.due(ALL_READY, none, TTLS, 2)
-    assert idle.due(ALL_READY, none, TTLS, 12) == ["short"]
+    idle.due({**ALL_READY, "short": ReplicaState.STOPPED}, NONE, TTLS, 1)
+    idle.due(ALL_READY, NONE, TTLS, 2)
+    assert idle.due(ALL_READY, NONE, TTLS, 12) == ["short"]
 
 
 class Granted:
