@@ -134,7 +134,7 @@ def replace() -> None:
     """Replace what would read the machine in a worker."""
     worker, server, pool = (
         _module(f"enginehouse.{name}")
-        for name in ("processes.workers.worker", "cli.worker_server", "processes.workers.worker_pool")
+        for name in ("processes.workers.worker", "processes.workers.worker_server", "processes.workers.worker_pool")
     )
     worker.Outside = lambda: Outside(GATEWAY_CLOCK)
     server.configure_logs = lambda *_: None
