@@ -57,55 +57,54 @@ class StreamContinuer(Continuer):
         self._readings: dict[str, ReadingAhead] = {}
 
     def keep(
-        self, path: str, body: bytes, driver: SupportsContinuation, share: NewShare
-    ) -> tuple[KeptStream | None, bytes]:
-        asked = driver.continuable(path, body)
-        return StreamHistory(path, body, driver.streams, share(MOST_KEPT), added=asked is not body), asked
-
-    def keep_typed(
         self,
         path: str,
         body: bytes,
         driver: SupportsContinuation,
         share: NewShare,
-        protocol: Protocol,
-        knows: Callable[[str], bool],
-    ) -> KeptStream | None:
-        answer = typed_answer(protocol, path)
+        protocol: Protocol | None = None,
+        knows: Callable[[str], bool] | None = None,
+    ) -> tuple[KeptStream | None, bytes]:
+        if protocol is None:
+            asked = driver.continuable(path, body)
+            return StreamHistory(path, body, driver.streams, share(MOST_KEPT), added=asked is not body), asked
+        assert knows is not None
+        answer, as_chat = typed_answer(protocol, path), partial(_as_chat, protocol, path, knows)
         if answer is None:
-            return None
-        return TypedHistory(answer, body, driver.streams, partial(_as_chat, protocol, path, knows), share(MOST_KEPT))
+            return None, body
+        return TypedHistory(answer, body, driver.streams, as_chat, share(MOST_KEPT)), body
 
     def rest(self, kept: KeptStream, rule: str) -> Rest:
         assert isinstance(kept, StreamHistory)
         return RestOfStream(kept, rule)
 
-    async def move(self, move: StreamMove) -> None:
+    async def move(self, kept: KeptStream, move: StreamMove) -> None:
         """Have the destination read the text so far, while the source still answers, and then cut.
 
         The reading is a request for one token that fills the prefix cache. If engines have moved the request
         themselves, the destination need not read anything first, and is asked for the rest.
         """
+        assert isinstance(kept, StreamHistory)
         turn: ReadingTurn | None = None
         reading = 0.0
         try:
             if not move.engine_request:
-                turn = self._turn(move)
+                turn = self._turn(kept, move)
                 await move.unless_ended(turn.begin(move.timeout / 2))
             await move.reserve()
-            kept = move.kept()
+            move.check()
             if turn is not None and move.driver.streams.caches_prefixes:
-                reading = await _read_ahead(move, kept)
-            gap = await move.cut(partial(_ask, move, move.engine_request))
+                reading = await _read_ahead(kept, move)
+            gap = await move.cut(partial(_ask, kept, move, move.engine_request))
             if turn is not None and reading:
                 turn.readings.note(turn.tokens, reading, gap)
         finally:
             if turn is not None:
                 turn.end()
 
-    def _turn(self, move: StreamMove) -> ReadingTurn:
+    def _turn(self, kept: KeptStream, move: StreamMove) -> ReadingTurn:
         """The turn of the text at the destination. Its length is estimated where no engine has told it."""
-        known, backend = move.kept().tokens(), move.candidate.backend
+        known, backend = kept.tokens(), move.candidate.backend
         tokens = max(1, (known.prompt or move.estimated_tokens) + (known.output or 0))
         return ReadingTurn(self._readings.setdefault(backend, ReadingAhead(backend)), tokens)
 
@@ -128,9 +127,9 @@ class StreamContinuer(Continuer):
         return GatheredAnswer(share(MOST_GATHERED)) if continuable else None
 
 
-async def _read_ahead(move: StreamMove, kept: KeptStream) -> float:
+async def _read_ahead(kept: StreamHistory, move: StreamMove) -> float:
     """Have the destination read the text so far; returns for how many seconds it did."""
-    asked = await _ask(move, "", kept)
+    asked = await _ask(kept, move, "")
     began = move.now()
     response = await move.unless_ended(move.engine.request("POST", asked.path, one_token(asked.body)))
     if response is not None and response.status != 200:
@@ -138,8 +137,7 @@ async def _read_ahead(move: StreamMove, kept: KeptStream) -> float:
     return move.now() - began
 
 
-async def _ask(move: StreamMove, engine_request: str, kept: KeptStream) -> Question:
-    assert isinstance(kept, StreamHistory)
+async def _ask(kept: StreamHistory, move: StreamMove, engine_request: str) -> Question:
     driver = move.driver
     continuation = await continuation_of(kept, kept.body_for(move.candidate), driver, move.engine)
     if engine_request:
@@ -174,12 +172,8 @@ class RestOfStream(Rest):
 
     def __init__(self, history: StreamHistory, rule: str) -> None:
         self._history = history
-        self._rule = rule
-        self.begin()
-
-    def begin(self) -> None:
         self._why = ""
-        self._ways: list[ContinuationWay] = ["tokens", "text", "restart"] if self._rule == "continue" else ["restart"]
+        self._ways: list[ContinuationWay] = ["tokens", "text", "restart"] if rule == "continue" else ["restart"]
 
     async def ask(self, candidate: Candidate, driver: SupportsContinuation, engine: EngineClient) -> Question:
         while self._ways:

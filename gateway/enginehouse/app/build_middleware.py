@@ -72,13 +72,10 @@ def _facts(chosen: Sequence[ChosenInterceptor], context: RelayContext) -> Middle
         # interceptors read OpenAI's requests and answers
         return () if chosen else context.endpoints.native(path, model, context.fleet.snapshot)
 
-    def knows(model: str) -> bool:
-        return context.endpoints.knows(model, context.fleet.snapshot)
-
     def engine(backend: str) -> EngineClient:
         return client_of(context.upstreams, backend)
 
-    return MiddlewareFacts(chosen, context.engine_memory, context.clock.now, count, native, knows, engine)
+    return MiddlewareFacts(chosen, context.engine_memory, context.clock.now, count, native, context.knows_model, engine)
 
 
 def _chosen(config: Config, registry: Registry) -> Iterator[ChosenInterceptor]:

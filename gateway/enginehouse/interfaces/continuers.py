@@ -25,9 +25,8 @@ class AnswerDiffers(Exception):
 class MemoryShare(Protocol):
     """The share of one stream or answer in the memory for engines' answers (``server.max_engine_memory``)."""
 
-    @property
-    def size(self) -> int:
-        """The bytes that are counted."""
+    size: int
+    """The bytes that are counted."""
 
     def take(self, size: int) -> str:
         """Count ``size`` more bytes. If they are too many, count nothing any more, and return the reason."""
@@ -82,11 +81,7 @@ class Question(NamedTuple):
 
 
 class Rest(ABC):
-    """The rest of a stream that an engine broke off. At each other engine, several ways to ask for it are tried."""
-
-    @abstractmethod
-    def begin(self) -> None:
-        """All ways are open: another engine is asked, or the stream broke off again."""
+    """The rest of a stream that an engine broke off. At one other engine, several ways to ask for it are tried."""
 
     @abstractmethod
     async def ask(self, candidate: Candidate, driver: SupportsContinuation, engine: EngineClient) -> Question:
@@ -125,11 +120,6 @@ class KeptStream(ABC):
     @abstractmethod
     def release(self) -> None:
         """Drop everything: the request has ended."""
-
-    @property
-    @abstractmethod
-    def prompt_tokens(self) -> int | None:
-        """The length of the client's prompt in tokens, if it is known from what was read."""
 
     @abstractmethod
     def tokens(self) -> StreamTokens:
@@ -198,29 +188,18 @@ class StreamMove(Protocol):
     - ``timeout``: the time limit of each half of the move (``rescheduling.migrate_timeout``), in seconds.
     """
 
-    @property
-    def candidate(self) -> Candidate: ...
-
-    @property
-    def driver(self) -> SupportsContinuation: ...
-
-    @property
-    def engine(self) -> EngineClient: ...
-
-    @property
-    def engine_request(self) -> str: ...
-
-    @property
-    def estimated_tokens(self) -> int: ...
-
-    @property
-    def timeout(self) -> float: ...
+    candidate: Candidate
+    driver: SupportsContinuation
+    engine: EngineClient
+    engine_request: str
+    estimated_tokens: int
+    timeout: float
 
     def now(self) -> float:
         """The seconds of the gateway's clock."""
 
-    def kept(self) -> KeptStream:
-        """The part that the client has. Raises ``CannotContinue`` with the reason if the stream stays where it is."""
+    def check(self) -> None:
+        """Raise ``CannotContinue`` with the reason if the stream stays where it is."""
 
     async def reserve(self) -> None:
         """Take a place in the queue of the candidate. Raises ``CannotContinue`` if it is full."""
@@ -228,7 +207,7 @@ class StreamMove(Protocol):
     async def unless_ended(self, step: Coroutine[Any, Any, T]) -> T | None:
         """The result of ``step``. Raises ``CannotContinue`` at once if the stream ends meanwhile."""
 
-    async def cut(self, ask: Callable[[KeptStream], Awaitable[Question]]) -> float:
+    async def cut(self, ask: Callable[[], Awaitable[Question]]) -> float:
         """Read no more of the source, and have the candidate answer what ``ask`` returns.
 
         Returns for how many seconds the client had to wait. Raises ``CannotContinue`` if the candidate fails; the
@@ -244,34 +223,26 @@ class Continuer(ABC):
 
     @abstractmethod
     def keep(
-        self, path: str, body: bytes, driver: SupportsContinuation, share: NewShare
-    ) -> tuple[KeptStream | None, bytes]:
-        """What keeps the stream of a chat or a completion, and the request for its engine: ``body``, or more of it.
-
-        ``None`` for a stream that is not kept.
-        """
-
-    def keep_typed(
         self,
         path: str,
         body: bytes,
         driver: SupportsContinuation,
         share: NewShare,
-        protocol: ClientProtocol,
-        knows: Callable[[str], bool],
-    ) -> KeptStream | None:
-        """As ``keep``, for a stream whose events have types, as the client's ``protocol`` writes them.
+        protocol: ClientProtocol | None = None,
+        knows: Callable[[str], bool] | None = None,
+    ) -> tuple[KeptStream | None, bytes]:
+        """What keeps a stream, and the request for its engine: ``body``, or more of it.
 
-        ``knows``: whether the gateway knows a model of that name.
+        ``None`` for a stream that is not kept. ``protocol``: the client's, if the stream is no chat and no completion,
+        but has events with types. ``knows``, given with it: whether the gateway knows a model of that name.
         """
-        return None
 
     @abstractmethod
     def rest(self, kept: KeptStream, rule: str) -> Rest:
-        """What asks for the rest of a stream that ``keep``, ``keep_typed`` or ``restore`` has returned."""
+        """What asks another engine for the rest of a stream that ``keep`` or ``restore`` has returned."""
 
-    async def move(self, move: StreamMove) -> None:
-        """Have another engine go on with a stream. It is moved once ``StreamMove.cut`` has returned.
+    async def move(self, kept: KeptStream, move: StreamMove) -> None:
+        """Have another engine go on with a stream that is kept. It is moved once ``StreamMove.cut`` has returned.
 
         Raises a ``RequestError`` if it stays where it is.
         """

@@ -140,6 +140,10 @@ class RelayContext:
         if seconds:
             self.fleet.leave_alone(backend, seconds)
 
+    def knows_model(self, name: str) -> bool:
+        """Whether requests may name this model."""
+        return self.endpoints.knows(name, self.fleet.snapshot)
+
     def moved(self, request_id: bytes, source: str, destination: str, gap: float, outcome: str) -> None:
         """Count a stream that was moved, whose client waited ``gap`` seconds for its next event."""
         self.counters.continued(destination, "moved", outcome, gap)

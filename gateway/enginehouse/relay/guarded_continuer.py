@@ -1,93 +1,51 @@
-"""A continuer of other plugins, and what it keeps and gathers of streams: their failures stay those of one stream."""
+"""A continuer of another plugin, and what it keeps and gathers of streams: their failures stay those of one stream."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, cast
 
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.request_record import StreamTokens
-from enginehouse.interfaces.continuers import Continuer, Gathering, KeptStream, NewShare, Question, Rest, StreamMove
+from enginehouse.interfaces.continuers import Continuer, Gathering, KeptStream, NewShare, Rest, StreamMove
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import SupportsContinuation
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.telemetry.plugin_failures import await_plugin, log_plugin_failure, plugin_errors, wrong_result
 
-
-def _forwarded(name: str) -> Any:
-    """The attribute of the plugin's own object."""
-    return property(lambda self: getattr(self.own, name), lambda self, value: setattr(self.own, name, value))
+_OF_STREAM: Final[Mapping[str, object]] = {"tokens": StreamTokens(), "count": None, "saved": None, "release": None}
+_OF_GATHERING: Final[Mapping[str, object]] = {"release": None}
 
 
-def _failing(name: str) -> Any:
-    """The method of the plugin's own object, whose failure raises ``PluginFailed``."""
+class GuardedObject:
+    """Does as ``own``, what a ``plugin`` keeps or gathers. A method that fails raises ``PluginFailed``.
 
-    def method(self: Any, *facts: object) -> object:
-        with plugin_errors(self.plugin):
-            return getattr(self.own, name)(*facts)
-
-    return method
-
-
-def _asked(name: str, otherwise: object = None, returns: type = object) -> Any:
-    """The method of the plugin's own object; it returns ``otherwise`` if that fails or does not return ``returns``."""
-    return lambda self, *facts: _answer(self.plugin, lambda: getattr(self.own, name)(*facts), otherwise, returns)
-
-
-def _answer(plugin: PluginId, ask: Callable[[], Any], otherwise: object, returns: type = object) -> Any:
-    try:
-        found = ask()
-    except Exception as error:
-        log_plugin_failure(plugin, "failed with what it keeps of a stream", error)
-        return otherwise
-    return found if isinstance(found, returns) else otherwise
-
-
-class GuardedKeptStream(KeptStream):
-    """Does as ``own``, the plugin's object.
-
-    What fails while the stream passes or breaks raises ``PluginFailed``. What others ask of it, and its end, cannot
-    fail: the stream then stays where it is, and nothing is known of it.
+    ``otherwise``: what methods return instead that others ask of it, or that end it. These cannot fail: the stream then
+    stays where it is, and nothing is known of it.
     """
 
-    pieces = _forwarded("pieces")
-    most = _forwarded("most")
-    cut = _forwarded("cut")
-    meter = _forwarded("meter")
-    ended = _forwarded("ended")
-    take = _failing("take")
-    read = _failing("read")
-    ending = _failing("ending")
-    may_go_on = _failing("may_go_on")
-    count = _asked("count")
-    release = _asked("release")
-    tokens = _asked("tokens", StreamTokens(), StreamTokens)
-    saved = _asked("saved")
-    prompt_tokens = property(lambda self: _answer(self.plugin, lambda: self.own.prompt_tokens, None))
+    def __init__(self, plugin: PluginId, own: object, otherwise: Mapping[str, object]) -> None:
+        vars(self).update(plugin=plugin, own=own, otherwise=otherwise)
 
-    def __init__(self, plugin: PluginId, own: KeptStream) -> None:
-        self.plugin = plugin
-        self.own = own
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.own, name)
+        return partial(self._call, name, found) if callable(found) else found
 
-    def why_not_movable(self) -> str:
-        why: str = _answer(self.plugin, self.own.why_not_movable, f"the {self.plugin} failed", str)
-        return why
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self.own, name, value)
 
-
-class GuardedGathering(Gathering):
-    """Does as ``own``, the plugin's object. All but ``release`` raises ``PluginFailed`` if it fails."""
-
-    why = _forwarded("why")
-    error = _forwarded("error")
-    as_stream = _failing("as_stream")
-    add = _failing("add")
-    read = _failing("read")
-    body = _failing("body")
-    release = _asked("release")
-
-    def __init__(self, plugin: PluginId, own: Gathering) -> None:
-        self.plugin = plugin
-        self.own = own
+    def _call(self, name: str, method: Callable[..., object], *facts: object) -> object:
+        if name not in self.otherwise:
+            with plugin_errors(self.plugin):
+                return method(*facts)
+        otherwise = self.otherwise[name]
+        try:
+            found = method(*facts)
+        except Exception as error:
+            log_plugin_failure(self.plugin, f"failed in {name}", error)
+            return otherwise
+        return found if otherwise is None or isinstance(found, type(otherwise)) else otherwise
 
 
 class GuardedContinuer(Continuer):
@@ -101,33 +59,23 @@ class GuardedContinuer(Continuer):
         self._inner = inner
 
     def keep(
-        self, path: str, body: bytes, driver: SupportsContinuation, share: NewShare
-    ) -> tuple[KeptStream | None, bytes]:
-        try:
-            kept, asked = self._inner.keep(path, body, driver, share)
-        except Exception as error:
-            log_plugin_failure(self._plugin, "failed in keep", error)
-            return None, body
-        if isinstance(asked, bytes) and (kept is None or isinstance(kept, KeptStream)):
-            return self._guarded(kept), asked
-        log_plugin_failure(self._plugin, "returned neither a KeptStream nor None, and bytes, from keep")
-        return None, body
-
-    def keep_typed(
         self,
         path: str,
         body: bytes,
         driver: SupportsContinuation,
         share: NewShare,
-        protocol: Protocol,
-        knows: Callable[[str], bool],
-    ) -> KeptStream | None:
+        protocol: Protocol | None = None,
+        knows: Callable[[str], bool] | None = None,
+    ) -> tuple[KeptStream | None, bytes]:
         try:
-            kept = self._inner.keep_typed(path, body, driver, share, protocol, knows)
+            kept, asked = self._inner.keep(path, body, driver, share, protocol, knows)
         except Exception as error:
-            log_plugin_failure(self._plugin, "failed in keep_typed", error)
-            return None
-        return self._guarded(kept)
+            log_plugin_failure(self._plugin, "failed in keep", error)
+            return None, body
+        if isinstance(asked, bytes) and (kept is None or isinstance(kept, KeptStream)):
+            return self._guarded(kept) if kept is not None else None, asked
+        log_plugin_failure(self._plugin, "returned neither a KeptStream nor None, and bytes, from keep")
+        return None, body
 
     def rest(self, kept: KeptStream, rule: str) -> Rest:
         with plugin_errors(self._plugin):
@@ -136,8 +84,8 @@ class GuardedContinuer(Continuer):
             raise wrong_result(self._plugin, "returned no Rest from rest")
         return found
 
-    async def move(self, move: StreamMove) -> None:
-        await await_plugin(self._plugin, self._inner.move, _OwnMove(move))
+    async def move(self, kept: KeptStream, move: StreamMove) -> None:
+        await await_plugin(self._plugin, self._inner.move, _own(kept), move)
 
     def restore(
         self, path: str, saved: bytes, drivers: Mapping[str, DriverSupport], share: NewShare
@@ -146,7 +94,7 @@ class GuardedContinuer(Continuer):
             kept, model = self._inner.restore(path, saved, drivers, share)
         if not (isinstance(kept, KeptStream) and isinstance(model, str)):
             raise wrong_result(self._plugin, "returned no KeptStream and model from restore")
-        return GuardedKeptStream(self._plugin, kept), model
+        return self._guarded(kept), model
 
     def gathered(self, path: str, body: bytes, share: NewShare) -> Gathering | None:
         try:
@@ -154,29 +102,16 @@ class GuardedContinuer(Continuer):
         except Exception as error:
             log_plugin_failure(self._plugin, "failed in gathered", error)
             return None
-        return GuardedGathering(self._plugin, found) if isinstance(found, Gathering) else None
+        if not isinstance(found, Gathering):
+            return None
+        return cast("Gathering", GuardedObject(self._plugin, found, _OF_GATHERING))
 
-    def _guarded(self, kept: object) -> KeptStream | None:
-        return GuardedKeptStream(self._plugin, kept) if isinstance(kept, KeptStream) else None
-
-
-class _OwnMove:
-    """A ``StreamMove`` whose stream is the plugin's own object."""
-
-    def __init__(self, move: StreamMove) -> None:
-        self._move = move
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._move, name)
-
-    def kept(self) -> KeptStream:
-        return _own(self._move.kept())
-
-    async def cut(self, ask: Callable[[KeptStream], Awaitable[Question]]) -> float:
-        return await self._move.cut(lambda kept: ask(_own(kept)))
+    def _guarded(self, kept: KeptStream) -> KeptStream:
+        otherwise = {**_OF_STREAM, "why_not_movable": f"the {self._plugin} failed"}
+        return cast("KeptStream", GuardedObject(self._plugin, kept, otherwise))
 
 
 def _own(kept: KeptStream) -> KeptStream:
     """The plugin's object of a stream, which it has kept itself."""
-    assert isinstance(kept, GuardedKeptStream)
-    return kept.own
+    own: KeptStream = vars(kept)["own"]
+    return own

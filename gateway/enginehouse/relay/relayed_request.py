@@ -403,8 +403,7 @@ class RelayedRequest(Request):
         """The rest of the stream, which broke off with ``error``. Its answer will be joined to what the client has."""
         rest = self._rest
         if rest is None:
-            asked = continuer.rest(history, self.job.context.continuation.of(model))
-            self._rest = rest = ContinuationJob(self.job, history, asked, model, self._dispatch.retries)
+            self._rest = rest = ContinuationJob(self.job, history, continuer, model, self._dispatch.retries)
         rest.broke(error, self._reply, self._rejoined)
         self._reply = rest.reply
         return rest

@@ -12,7 +12,7 @@ from enginehouse.domain.request_record import StreamGap
 from enginehouse.domain.requirements import Requirements
 from enginehouse.fleet.health import EngineVerdict, verdict
 from enginehouse.interfaces.authenticators import AdmittedCaller
-from enginehouse.interfaces.continuers import AnswerDiffers, ContinuationWay, KeptStream, Rest, Translator
+from enginehouse.interfaces.continuers import AnswerDiffers, ContinuationWay, Continuer, KeptStream, Rest, Translator
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.events.sse import is_whole, whole_events
 from enginehouse.relay.events.stream_check import BrokenStream, StreamCheck
@@ -31,7 +31,7 @@ _TIMEOUT_S: Final = 5.0
 class ContinuationJob(Job):
     """The rest of ``job``, whose stream an engine broke off: for another engine of the same model.
 
-    At each engine, the ways of ``rest`` are tried in order until one is answered as it should be.
+    At each engine, the ways of ``Continuer.rest`` are tried in order until one is answered as it should be.
 
     - ``translator``: of the answer to the current try.
     - ``reply``: joins that answer to what the client has.
@@ -46,7 +46,7 @@ class ContinuationJob(Job):
     reply: JoinedReply
     retry_statuses: ClassVar[frozenset[int]] = frozenset()  # another way at the same engine comes first
 
-    def __init__(self, job: Job, history: KeptStream, rest: Rest, model: str, tries_before: int) -> None:
+    def __init__(self, job: Job, history: KeptStream, continuer: Continuer, model: str, tries_before: int) -> None:
         super().__init__(job.context, job.path, job.headers, job.request_id)
         assert job.requirements is not None
         self.began = job.began
@@ -55,10 +55,12 @@ class ContinuationJob(Job):
         self.keep_alive = job.keep_alive
         self.requirements = replace(job.requirements, model=model)
         self.history = self._stream = history
-        self._most = tries_before + job.context.continuation.max_continuations
+        rules = job.context.continuation
+        self._most, self._rule = tries_before + rules.max_continuations, rules.of(model)
         self.translator: Translator | None = None
         self._way: ContinuationWay = "tokens"
-        self._rest = rest
+        self._continuer = continuer
+        self._rest: Rest | None = None
         self.prompt: PromptRequest | None = None
         self._route: Route | None = None
         self._cause: RequestError | None = None
@@ -90,7 +92,7 @@ class ContinuationJob(Job):
     def joined(self) -> StreamGap:
         """Count the stream as continued. Returns the gap."""
         assert self._route is not None
-        now, prompt = self.context.clock.now(), self._stream.prompt_tokens or 0
+        now, prompt = self.context.clock.now(), self._stream.tokens().prompt or 0
         gap = now - self._broke_at
         self.context.counters.continued(self._route.chosen.backend, "broken", self._way, gap)
         again = prompt + self.translator.tokens if self.translator is not None else prompt
@@ -143,9 +145,9 @@ class ContinuationJob(Job):
 
     async def _ask(self, route: Route) -> bytes:
         context, chosen = self.context, route.chosen
-        if route is not self._route:
+        if route is not self._route or self._rest is None:
             self._route = route
-            self._rest.begin()
+            self._rest = self._continuer.rest(self._stream, self._rule)
         upstream = context.upstreams.get(chosen.backend)
         if upstream is None:
             raise CannotContinue(f"Backend '{chosen.backend}' cannot continue it: the configuration no longer has it")

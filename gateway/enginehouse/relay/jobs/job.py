@@ -6,7 +6,6 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import partial
 from typing import ClassVar, Final
 
 from enginehouse.domain.errors import CapabilityMismatch, ModelNotFound, RequestError
@@ -416,12 +415,11 @@ class InferenceJob(Job):
 
     def _continuable(self, route: Route, body: bytes) -> bytes:
         """``body`` with the fields by which another engine can continue the stream, if there is another one."""
-        context, chosen, continuer = self.context, route.chosen, self.context.continuer
+        context, chosen, path, continuer = self.context, route.chosen, self.path, self.context.continuer
         self.history = None
-        if continuer is None:
-            return body
-        typed = self.path not in CHUNKED
-        if (typed and self.path not in context.protocols) or context.continuation.of(chosen.model) == "error":
+        protocol = None if path in CHUNKED else context.protocols.get(path)
+        has_no_form = protocol is None and path not in CHUNKED
+        if continuer is None or has_no_form or context.continuation.of(chosen.model) == "error":
             return body
         if len(context.fleet.snapshot.candidates(chosen.model)) < 2:
             queue = context.queue_of(chosen)
@@ -430,12 +428,8 @@ class InferenceJob(Job):
         driver = context.drivers.get(chosen.backend)
         if driver is None:  # a reload has just removed it
             return body
-        share, continuation = context.continuation_share, driver.continuation
-        if not typed:
-            self.history, body = continuer.keep(self.path, body, continuation, share)
-            return body
-        protocol, knows = context.protocols[self.path], partial(_knows_model, context)
-        self.history = continuer.keep_typed(self.path, body, continuation, share, protocol, knows)
+        driven, share = driver.continuation, context.continuation_share
+        self.history, body = continuer.keep(path, body, driven, share, protocol, context.knows_model)
         return body
 
     def request(self, upstream: Upstream, body: bytes) -> bytes:
@@ -488,7 +482,3 @@ class InferenceJob(Job):
                 fleet.refused(suspect.backend, suspect.model, status)
             else:
                 fleet.failed(suspect.backend, f"answered {status} to what another backend could serve")
-
-
-def _knows_model(context: RelayContext, name: str) -> bool:
-    return context.endpoints.knows(name, context.fleet.snapshot)

@@ -12,6 +12,7 @@ from enginehouse.domain.errors import CannotContinue, NotFound
 from enginehouse.domain.replica import Candidate, Health, ReplicaState
 from enginehouse.domain.request_record import StreamGap
 from enginehouse.interfaces.continuers import Continuer, KeptStream, Question
+from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import NEVER, Attempt
 from enginehouse.relay.context import RelayContext
@@ -82,7 +83,7 @@ class Move:
         self.engine_request = engine_request
         self.timeout = context.continuation.migrate_timeout
         upstream, needs = context.upstreams[destination], stream.job.requirements
-        self.engine = Client(upstream, self.timeout)
+        self.engine: EngineClient = Client(upstream, self.timeout)
         self.estimated_tokens = needs.estimated_tokens if needs is not None else 0
         self.now = context.clock.now
         route = replace(self._source.route, chosen=candidate, details=None, placement=None)
@@ -97,7 +98,7 @@ class Move:
     async def run(self, continuer: Continuer) -> MovedStream:
         """Have ``continuer`` move the stream. Raises a ``RequestError`` if it stays where it is."""
         try:
-            await continuer.move(self)
+            await continuer.move(self._stream.movable(), self)
         finally:
             if not self._adopted:
                 self._attempt.end("cancelled")
@@ -137,8 +138,8 @@ class Move:
             raise CannotContinue(f"Backend '{destination}' is not ready")
         return found
 
-    def kept(self) -> KeptStream:
-        return self._stream.movable()
+    def check(self) -> None:
+        self._stream.movable()
 
     async def reserve(self) -> None:
         chosen = self.candidate
@@ -156,15 +157,15 @@ class Move:
 
     # --- the cut
 
-    async def cut(self, ask: Callable[[KeptStream], Awaitable[Question]]) -> float:
+    async def cut(self, ask: Callable[[], Awaitable[Question]]) -> float:
         stream = self._stream
-        history = stream.movable()
+        stream.movable()
         if stream.current_attempt() is not self._source:
             raise CannotContinue("The stream's engine broke while it was moved")
         stream.hold()
         self._cut_at = self.now()
         try:
-            self._question = await ask(history)
+            self._question = await ask()
             self._reply = JoinedReply(stream.reply, self._adopt)
             self._send()
             if why := await asyncio.wait_for(self._end, self.timeout):
@@ -243,7 +244,7 @@ class Move:
     def _gap(self) -> StreamGap:
         """The gap of the stream, which ends now."""
         asked, history, now = self._question, self._stream.reply.history, self.now()
-        prompt = history.prompt_tokens if history is not None else None
+        prompt = history.tokens().prompt if history is not None else None
         again = asked.translator.tokens if asked is not None and asked.translator is not None else 0
         tokens = 0 if self.engine_request else (prompt or 0) + again
         return StreamGap(self._cause, self._attempt.began, now - self._cut_at, now, tokens)

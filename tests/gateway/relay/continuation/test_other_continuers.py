@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
 import pytest
 
-from enginehouse import Continuer
+from enginehouse import Continuer, Protocol
 from enginehouse.continuers import KeptStream, NewShare, Rest
 from enginehouse.drivers import SupportsContinuation
 from enginehouse.plugin_manager.registry import Registry
@@ -39,10 +40,16 @@ def failing(made: T) -> T:
 
 class Odd(StreamContinuer):
     def keep(
-        self, path: str, body: bytes, driver: SupportsContinuation, share: NewShare
+        self,
+        path: str,
+        body: bytes,
+        driver: SupportsContinuation,
+        share: NewShare,
+        protocol: Protocol | None = None,
+        knows: Callable[[str], bool] | None = None,
     ) -> tuple[KeptStream | None, bytes]:
         if not KEPT:
-            stream, asked = super().keep(path, body, driver, share)
+            stream, asked = super().keep(path, body, driver, share, protocol, knows)
             return failing(stream), asked
         if isinstance(KEPT[0], Exception):
             raise KEPT[0]
