@@ -25,7 +25,7 @@ def replace(access_log: Callable[[bytes], None]) -> None:
     row = gateway.worker_row
     gateway.worker_row = lambda _, requests, version, __: row(7, requests, version, 0.0)  # this process's own figures
     _module("enginehouse.telemetry.loop_watch")._TURN_S = 1.0
-    _module("enginehouse.telemetry.access_log")._to_standard_error = access_log
+    _module("enginehouse_access_log.access_log")._to_standard_error = access_log
     _module("enginehouse.app.request_path").configure_logs = lambda *_: None  # the taps would no longer see the log
     _module("enginehouse.engines.launches")._is_free = lambda _: True  # whatever else runs on this machine
     _module("enginehouse_local.launcher").groups_with = lambda _: {}  # all processes of this machine

@@ -43,6 +43,7 @@ MISSING = {
         "models.m.keep_cache",
         "enable the plugin 'kept_caches'",
     ),
+    "access_log": ("[telemetry]\naccess_log = true\n", "telemetry.access_log", "enable the plugin 'access_log'"),
     "continuation": ("[routing]\ngather = true\n", "routing.gather", "enable the plugin 'continuation'"),
     "interception": ('interceptors = ["loops"]\n', "interceptors", "enable the plugin 'interception'"),
     "guards": ('guards = ["mask"]\n', "guards", "enable the plugin 'guards'"),

@@ -12,8 +12,14 @@ from enginehouse.app.build_middleware import find_middleware, use_middleware
 from enginehouse.app.build_relay import check_continuation, configure_relay, find_continuer
 from enginehouse.app.build_router import build_router, needs_new_router
 from enginehouse.app.callers import Callers, Deliver, SharedAccounts
-from enginehouse.app.exports import TraceTaker, build_tracer, find_exporter
-from enginehouse.app.plugin_instances import create, create_installed, prepare, protocols_of_plugins
+from enginehouse.app.exports import TraceTaker, build_tracer, check_access_log, find_exporter
+from enginehouse.app.plugin_instances import (
+    ConfiguredPlugins,
+    create,
+    create_installed,
+    prepare,
+    protocols_of_plugins,
+)
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
 from enginehouse.engines.followed_caches import CacheView, FollowedCaches, kv_events_of
@@ -31,7 +37,6 @@ from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.scheduling.flow_control import CallerShares
 from enginehouse.scheduling.request_queue import RequestQueue
 from enginehouse.scheduling.waiting_room import WaitingRoom
-from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.logs import GatewayLog, configure_logs
 from enginehouse.telemetry.observers import Observers, notify
 from enginehouse.telemetry.record_delivery import RecordDelivery
@@ -40,7 +45,7 @@ from enginehouse.telemetry.record_delivery import RecordDelivery
 class RequestPath:
     """Made once; a ``PathChange`` puts another ``config`` in force.
 
-    ``drivers``: by type. ``queues``: by backend; live. ``log``: where access is logged. ``traces`` takes traced
+    ``drivers``: by type. ``queues``: by backend; live. ``log``: the gateway's own. ``traces`` takes traced
     requests, in place of the exporter. ``shared``: what processes of the gateway share. ``observed``: whether observers
     hear of the fleet, too. Raises ``ConfigError`` or ``PluginError``.
     """
@@ -63,6 +68,7 @@ class RequestPath:
         observers = list(create_installed(config, registry, "observer"))
         self.observers = Observers([observer for _, observer in observers], [plugin for plugin, _ in observers])
         self.exporter = find_exporter(config.telemetry, observers)
+        check_access_log(config, registry)
         middleware = find_middleware(config, registry)
         types = protocols_of_plugins(config, registry) if "protocols" in middleware else ()
         protocols = create_installed(config, registry, "protocol", types)
@@ -81,7 +87,6 @@ class RequestPath:
         use_middleware(middleware, config, registry, context)
         self.relay.mirror(config.routing.mirrors)
         self.observers.add(context.waiting_room)  # it looks for slots at what they hear
-        self.access_log = AccessLog(json=config.telemetry.log_format == "json")
         self.callers = Callers(config, registry, context, self.observers, shared)
         self.admission = build_admission(config, self.relay, self.callers.authentication)
         self.paths = RelayedPaths(
@@ -135,21 +140,23 @@ class RequestPath:
         return [source.removeprefix("header:") for source in sources if source.startswith("header:")]
 
     def start(self) -> None:
-        """Begin to log access, on the running event loop, and start observers."""
-        self.log.open(self.access_log)
+        """Start observers, on the running event loop, and let readers read the log there."""
+        self.log.open()
         self.observers.start()
-        if self.config.telemetry.access_log:
-            self.relay.requests.log_access = self.access_log.add
+        self.observe_ends()
+
+    def observe_ends(self) -> None:
+        """Have observers called with each request that ends, as the configuration in force says."""
+        self.relay.requests.at_end = self.observers.at_end(ConfiguredPlugins(self.config, self.registry))
 
     def follow_caches(self) -> None:
         """Follow the prefix caches of engines that publish events."""
         self.caches.follow(kv_events_of(self.config, self.drivers))
 
     async def close(self) -> None:
-        """Deliver the last records, stop observers, write what callers have used, and log what is left."""
+        """Deliver the last records, stop observers, and write what callers have used."""
         self.relay.requests.delivery.close()
         await self.observers.stop()
-        await self.access_log.close()
         await self.callers.close()
 
 
@@ -162,6 +169,7 @@ class PathChange:
     def __init__(self, path: RequestPath, config: Config, drivers: dict[str, DriverSupport]) -> None:
         context, registry, old = path.relay.context, path.registry, path.config
         check_continuation(config, context.continuer)
+        check_access_log(config, registry)
         self._path, self._config, self._drivers = path, config, drivers
         self._fleet = build_fleet(config, drivers=drivers)
         self._kv_events = kv_events_of(config, drivers)
@@ -187,9 +195,9 @@ class PathChange:
         for name, upstream in before.items():
             if self.upstreams.get(name) is not upstream:
                 upstream.pool.close()
-        path.access_log.json = config.telemetry.log_format == "json"
         if _log_settings(config) != _log_settings(old):
             configure_logs(config.telemetry, path.log, secret_values(config))
+        path.observe_ends()
         return before
 
     def _change_admission(self) -> None:

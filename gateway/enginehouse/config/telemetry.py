@@ -81,6 +81,9 @@ class TelemetrySettings(Section, frozen=True):
     per_worker: Annotated[bool, about("metrics of each worker beside those of the gateway, with a label `worker`")] = (
         False
     )
-    access_log: Annotated[bool, about("write a line for each request to standard error")] = True
+    access_log: Annotated[
+        bool | None,
+        about("write a line for each request to standard error; by default, if the plugin `access_log` is enabled"),
+    ] = None
     log_format: Annotated[Literal["text", "json"], about("plain lines, or one JSON object per line")] = "text"
     log_level: Annotated[Literal["debug", "info", "warning", "error"], about("lowest severity to log")] = "info"

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from enginehouse.domain.instance import Migrated, Migration
 from enginehouse.domain.replica import Health, ReplicaState, Route
+from enginehouse.domain.request_facts import RequestFacts
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.ticket import SwapDone
 from enginehouse.domain.usage import AuditEntry
+
+if TYPE_CHECKING:  # the process that exports needs no services
+    from enginehouse.interfaces.services import Configured
 
 
 class Observer(ABC):  # noqa: B024 - every event is optional
@@ -61,6 +66,14 @@ class Observer(ABC):  # noqa: B024 - every event is optional
 
     def operated(self, entry: AuditEntry) -> None:
         """An operator did something, or tried to: loads, unloads, drains, moves, cancels, reloads, keys."""
+
+    def at_end(self, configured: Configured) -> Callable[[RequestFacts], None] | None:
+        """Return what the gateway calls with each request at its very end; ``None``, the default, for nothing.
+
+        Every request pays for such a call, so it should take microseconds, and keep and change nothing: ``finished``
+        suits all else. Called at start, and with each further configuration that is in force.
+        """
+        return None
 
     def finished(self, record: RequestRecord) -> None:
         """A request ended: it was answered, refused, cancelled, or left by its client.

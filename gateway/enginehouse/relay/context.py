@@ -9,6 +9,7 @@ from enginehouse.aio.clock import Clock
 from enginehouse.domain.errors import RequestError, Unauthorized
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
+from enginehouse.domain.request_facts import Activity, Decisions
 from enginehouse.domain.requirements import Requirements
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.accounting import ClientAddresses, RequestMeter
@@ -27,7 +28,6 @@ from enginehouse.routing.router import Router
 from enginehouse.scheduling.flow_control import CallerShares
 from enginehouse.scheduling.request_queue import RequestQueue
 from enginehouse.scheduling.waiting_room import WaitingRoom
-from enginehouse.telemetry.activity import Activity, Decisions
 from enginehouse.telemetry.counters import Counters
 from enginehouse.telemetry.observers import Observers, notify
 from enginehouse.telemetry.tracer import Tracer

@@ -26,6 +26,7 @@ from enginehouse.relay.live.live_state import LiveState
 from enginehouse.relay.live.progress_reports import ProgressReports
 from enginehouse.telemetry.answer_meter import NO_ANSWER, AnswerSize
 from enginehouse.telemetry.log_context import log_context
+from enginehouse.telemetry.observers import Callbacks, notify
 from enginehouse.telemetry.plugin_failures import log_plugin_failure
 from enginehouse.telemetry.record_delivery import RecordDelivery
 from enginehouse.telemetry.request_parameters import request_parameters
@@ -240,14 +241,14 @@ class LiveRequests:
 
     - ``live``: those that have not ended, the oldest first, each with a number that no later one gets.
     - ``delivery``: brings records to observers.
-    - ``log_access``: writes the line of a request to the access log, if there is one.
+    - ``at_end``: is called with the facts of each request that has ended, as observers want it.
     - ``on_ended``: is called last with each job that has ended, if anybody wants that.
     - ``routed``: how many were sent on their way since the last sweep: a refused one adds nothing to the budget.
     """
 
     def __init__(self, context: RelayContext, delivery: RecordDelivery, progress_reports: ProgressReports) -> None:
         self.live: dict[LiveRequest, int] = {}
-        self.log_access: Callable[[float, RequestFacts], None] | None = None
+        self.at_end: Callbacks = ()
         self.on_ended: Callable[[Job, RequestRecord], None] | None = None
         self.delivery = delivery
         self._observed = delivery.callbacks
@@ -305,8 +306,8 @@ class LiveRequests:
             context.counters.end_unrouted(facts.status)
         if trace is not None and tracer is not None:
             tracer.add(traced_request(job, trace, facts.record(), answer_ends()))
-        if self.log_access is not None:
-            self.log_access(at, facts)
+        if self.at_end:
+            notify(self.at_end, facts)
         context.activity.add(at, facts, job.headers, address)
         if context.usage is not None:
             self._add_usage(context.usage, facts, job)

@@ -2,7 +2,6 @@
 
 ::
 
-    activity            the last requests that have ended, and the last decisions
     counted_answers     reads the tokens that engines say they counted
     answer_meter        counts an answer while it passes
     tracer              decides which requests are traced
@@ -21,6 +20,4 @@
     logs                the gateway's own log
     log_context         the request that the event loop works for
     log_ring            the last lines of one log, the gateway's or an engine's
-    access_log          one line for each request
-    access_line         that line
 """

@@ -15,7 +15,6 @@ import msgspec
 
 from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.domain.names import escaped
-from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.log_ring import LogRing
 
@@ -100,41 +99,34 @@ def json_line(logger: str, message: str) -> str:
 class GatewayLog(_StreamHandler):
     """Writes the gateway's own log to standard error, and keeps its last lines in ``ring``.
 
-    Any thread may log. After ``open``, only the thread of that event loop touches ``ring``, and its lines stand behind
-    older ones of the access log.
+    Any thread may log. After ``open``, only the thread of that event loop touches ``ring``.
     """
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
         self.ring = LogRing()
-        self._access_log: AccessLog | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def open(self, access_log: AccessLog) -> None:
-        """Let readers on the running event loop read ``ring``, and keep the order of lines with ``access_log``."""
-        self._loop, self._access_log = asyncio.get_running_loop(), access_log
+    def open(self) -> None:
+        """Let readers on the running event loop read ``ring``."""
+        self._loop = asyncio.get_running_loop()
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = f"{self.format(record)}\n"
-            if not self._keep(line):
-                self.stream.write(line)
-                self.flush()
+            self._keep(line.encode(errors="replace"))
+            self.stream.write(line)
+            self.flush()
         except Exception:
             self.handleError(record)
 
-    def _keep(self, line: str) -> bool:
-        """Put a line into ``ring``. Returns whether it is written behind those of the access log, which still wait."""
-        data = line.encode(errors="replace")
-        if self._loop is None:
-            self.ring.write(data)
-        elif self._loop is _running_loop():
-            self.ring.write(data)
-            return self._access_log is not None and self._access_log.add_behind(line)
+    def _keep(self, line: bytes) -> None:
+        """Put a line into ``ring``."""
+        if self._loop is None or self._loop is _running_loop():
+            self.ring.write(line)
         else:
             with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self.ring.write, data)
-        return False
+                self._loop.call_soon_threadsafe(self.ring.write, line)
 
 
 def configure_logs(

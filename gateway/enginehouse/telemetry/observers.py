@@ -12,6 +12,7 @@ from enginehouse.domain.errors import EnginehouseError, PluginFailed
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.exporters import Exporter
 from enginehouse.interfaces.observers import Observer
+from enginehouse.interfaces.services import Configured
 from enginehouse.telemetry.plugin_failures import await_plugin, log_plugin_failure
 from enginehouse.telemetry.plugin_times import SampledCall
 
@@ -32,13 +33,14 @@ class Observers:
         self._plugins = dict(zip(map(id, self._observers), plugins, strict=False))
         self._installed = tuple(self._observers)
         self._by_event: dict[str, list[SampledCall]] = {}
+        self._at_end: list[SampledCall] = []
         self._tasks = BackgroundTasks()
         self.on_change: Callable[[], None] | None = None
 
     @property
     def sampled(self) -> Iterator[SampledCall]:
         """The calls whose times can be sampled."""
-        return (callback for callbacks in self._by_event.values() for callback in callbacks)
+        return (callback for callbacks in (*self._by_event.values(), self._at_end) for callback in callbacks)
 
     def callbacks(self, event: str) -> Callbacks:
         """The methods for ``event`` that observers override: always the same list, kept up to date."""
@@ -46,6 +48,19 @@ class Observers:
             found = ((observer, _override(observer, event)) for observer in self._observers)
             self._by_event[event] = [self._sampled(each, method) for each, method in found if method is not None]
         return self._by_event[event]
+
+    def at_end(self, configured: Configured) -> Callbacks:
+        """What observers of plugins want called with each request that ends, while ``configured`` is in force."""
+        self._at_end = []
+        for each in self._installed:
+            try:
+                wanted = each.at_end(configured)
+            except BaseException as error:
+                log_plugin_failure(self._plugin_of(each), "failed in at_end", error)
+                continue
+            if wanted is not None:
+                self._at_end.append(self._sampled(each, wanted))
+        return self._at_end
 
     def added(self, event: str) -> Sequence[Callable[..., None]]:
         """The methods for ``event`` of observers that were added: of the gateway's own, not those of plugins."""
@@ -85,9 +100,11 @@ class Observers:
         self._tell_change()
 
     def _sampled(self, observer: Observer, method: Callable[..., None]) -> SampledCall:
+        return SampledCall(self._plugin_of(observer), method)
+
+    def _plugin_of(self, observer: Observer) -> PluginId:
         owner = type(observer)
-        plugin = self._plugins.get(id(observer)) or PluginId("observer", f"{owner.__module__}.{owner.__qualname__}")
-        return SampledCall(plugin, method)
+        return self._plugins.get(id(observer)) or PluginId("observer", f"{owner.__module__}.{owner.__qualname__}")
 
     def _tell_change(self) -> None:
         if self.on_change is not None:

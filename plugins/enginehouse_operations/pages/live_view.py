@@ -12,11 +12,11 @@ from enginehouse import AttemptRecord, Candidate, Health, ReplicaState, RequestE
 from enginehouse.app.metrics import waiting_by_replica
 from enginehouse.backends import BackendStatus
 from enginehouse.domain.explanation import ExplainedCandidate
+from enginehouse.domain.request_facts import Activity
 from enginehouse.http.page_facts import OperatedGateway
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.live.live_state import LiveState
 from enginehouse.routing_facts import AT_REST
-from enginehouse.telemetry.activity import Activity
 from enginehouse.tickets import Phase
 
 RequestProgress = tuple[Phase, int | None]

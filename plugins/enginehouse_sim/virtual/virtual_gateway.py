@@ -19,6 +19,7 @@ from enginehouse.app.gateway import Gateway
 from enginehouse.config.auth import UsageSettings
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
+from enginehouse.domain.request_facts import MOST
 from enginehouse.drivers import DriverSupport, support_of
 from enginehouse.engines.launch_line import launch_spec
 from enginehouse.engines.managed_engines import hosts_of
@@ -28,7 +29,6 @@ from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered, Registry
 from enginehouse.relay.upstream.outside import Connector, Origin, Outside
 from enginehouse.runtime import Clock
-from enginehouse.telemetry.activity import MOST
 from enginehouse_sim.virtual.virtual_engines import (
     VirtualBackend,
     VirtualClient,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from enginehouse.domain.errors import LoadFailed
+from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.request_record import AttemptRecord, RequestRecord
+from enginehouse.telemetry.plugin_times import SampledCall
 from tests.support.launched_engine import Launch
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway
@@ -13,11 +15,12 @@ from tests.support.waiting import until
 
 
 class Watched:
-    """The access log of a gateway: the requests that have ended."""
+    """The requests of a gateway that have ended."""
 
     def __init__(self, gateway: ServedGateway) -> None:
         self.ended: list[RequestRecord] = []
-        gateway.relay.requests.log_access = lambda _, facts: self.ended.append(facts.record())
+        seen = SampledCall(PluginId("observer", "watched"), lambda facts: self.ended.append(facts.record()))
+        gateway.relay.requests.at_end = [seen]
 
     async def attempts(self) -> list[tuple[str, str, int]]:
         """The backend, the outcome and the status of each attempt of the only request."""

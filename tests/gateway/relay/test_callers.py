@@ -12,7 +12,7 @@ from enginehouse.domain.replica import Route
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.requirements import Requirements
 from enginehouse.interfaces.observers import Observer
-from enginehouse.telemetry.access_line import text_line
+from enginehouse_access_log.access_line import text_line
 from tests.support.keys import bearer, key
 from tests.support.request_facts import facts_of
 from tests.support.scripted_engine import StartEngine
@@ -41,7 +41,7 @@ async def test_the_caller_is_known_everywhere(house: OpenGateway, engine: StartE
     gateway.relay.requests.delivery.close()
     [record] = seen.records
     assert (record.caller, record.user) == ("alice", "u-7")
-    assert " key=alice " in text_line(0.0, facts_of(record))
+    assert " key=alice " in text_line(facts_of(record))
     page = await gateway.ask(gateway.get("/api/decisions", bearer("boss")))
     assert [each["caller"] for each in msgspec.json.decode(page.body)["decisions"]] == ["alice"]
     metrics = (await gateway.ask(gateway.get("/metrics"))).body.decode()

@@ -7,6 +7,8 @@ import asyncio
 import msgspec
 
 from enginehouse import RequestRecord
+from enginehouse.domain.plugin_id import PluginId
+from enginehouse.telemetry.plugin_times import SampledCall
 from tests.support.fake_clock import StoppedClock
 from tests.support.keys import bearer, key
 from tests.support.launched_engine import Launch
@@ -280,7 +282,8 @@ async def test_observers_get_a_record_once_the_answer_is_on_its_way(house: OpenG
     gateway = await house(await engine())
     told = NotedRecords(gateway)
     at_once: list[int] = []
-    gateway.relay.requests.log_access = lambda *_: at_once.append(len(told.records))
+    seen = SampledCall(PluginId("observer", "at_once"), lambda _: at_once.append(len(told.records)))
+    gateway.relay.requests.at_end = [seen]
     await gateway.ask()
     await told.only()
     assert at_once == [0]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse.telemetry.activity import Activity
+from enginehouse.domain.request_facts import Activity
 from enginehouse_kit.testing import request_record
 from tests.support.request_facts import facts_of
 

@@ -10,10 +10,7 @@ from typing import Literal
 import pytest
 
 from enginehouse.config.telemetry import TelemetrySettings
-from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.logs import GatewayLog, configure_logs
-from enginehouse_kit.testing import request_record
-from tests.support.request_facts import facts_of
 
 Configure = Callable[..., GatewayLog]
 
@@ -54,28 +51,12 @@ def test_the_level_counts_for_what_is_kept_too(configure: Configure) -> None:
 
 async def test_lines_of_other_threads_come_in_on_the_event_loop(configure: Configure) -> None:
     own, more = configure(), asyncio.Event()
-    own.open(AccessLog(json=False))
+    own.open()
     own.ring.follow(more)
     await asyncio.to_thread(logging.getLogger("x").info, "from afar")
     await asyncio.wait_for(more.wait(), 5)
     logging.getLogger("x").info("from here")
     assert [line.partition(": ")[2] for line in own.ring.tail(10)] == ["from afar", "from here"]
-
-
-async def test_lines_of_both_logs_stand_in_the_order_of_their_time(
-    configure: Configure, capfd: pytest.CaptureFixture[str]
-) -> None:
-    own, access = configure(), AccessLog(json=False)
-    own.open(access)
-    logging.getLogger("x").info("before")
-    access.add(1e9, facts_of(request_record("m", "a")))
-    logging.getLogger("x").info("between")
-    access.add(1e9, facts_of(request_record("m", "a")))
-    logging.getLogger("x").info("after")
-    await access.close()
-    logging.getLogger("x").info("at the end")
-    told = [line.partition(" INFO ")[2].partition(" ")[0] for line in capfd.readouterr().err.splitlines()]
-    assert told == ["x:", "enginehouse.access:", "x:", "enginehouse.access:", "x:", "x:"]
 
 
 def test_a_line_after_the_end_of_the_loop_is_still_printed(
@@ -84,7 +65,7 @@ def test_a_line_after_the_end_of_the_loop_is_still_printed(
     own = configure()
 
     async def serve() -> None:
-        own.open(AccessLog(json=False))
+        own.open()
 
     asyncio.run(serve())
     logging.getLogger("x").info("goodbye")

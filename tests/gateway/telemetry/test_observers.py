@@ -1,12 +1,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from enginehouse import Observer
+from enginehouse.app.plugin_instances import ConfiguredPlugins
+from enginehouse.config.schema import Config
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.errors import LoadFailed
+from enginehouse.plugin_manager.registry import Registry
+from enginehouse.records import RequestFacts
+from enginehouse.services import Configured
 from enginehouse.telemetry.observers import Observers, notify
 
 
@@ -103,3 +109,26 @@ async def test_an_observer_works_from_start_to_stop_and_one_that_fails_harms_no_
     await observers.stop()
     assert webhook.lived == ["started", "cancelled", "stopped"]
     assert caplog.text.count("The observer 'shift' of plugin 'nightshift' failed") == 2
+
+
+class Counting(Observer):
+    """Wants each request, unless it fails."""
+
+    def __init__(self, fails: bool = False) -> None:
+        self.ended: list[object] = []
+        self._fails = fails
+
+    def at_end(self, configured: Configured) -> Callable[[RequestFacts], None] | None:
+        if self._fails:
+            raise KeyError("fails")
+        return self.ended.append
+
+
+def test_who_wants_each_request_at_its_end_gets_it_whoever_else_fails(caplog: pytest.LogCaptureFixture) -> None:
+    counting = Counting()
+    observers = Observers([Observer(), Counting(fails=True), counting])
+    calls = observers.at_end(ConfiguredPlugins(Config(), Registry()))
+    notify(calls, "a request")
+    assert counting.ended == ["a request"]
+    assert "failed in at_end" in caplog.text
+    assert set(calls) <= set(observers.sampled)

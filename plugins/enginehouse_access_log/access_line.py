@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from enginehouse.domain.errors import shortened
-from enginehouse.domain.request_facts import RequestFacts
+from enginehouse.errors import shortened
+from enginehouse.records import RequestFacts
 
 _LOGGER: Final = "enginehouse.access"
 _LONGEST_SHARED: Final = 256
@@ -19,8 +19,8 @@ _THOUSANDTHS: Final = [f"{number:03}" for number in range(1000)]
 _TENTHS: Final = [f"{number // 10}.{number % 10}" for number in range(1000)]
 
 
-def text_line(at: float, facts: RequestFacts) -> str:
-    """Such as ``... POST /v1/chat/completions 200 model=m backend=a ... 12.3ms``; ``at``: in seconds of the epoch.
+def text_line(facts: RequestFacts) -> str:
+    """Such as ``... POST /v1/chat/completions 200 outcome=served model=m backend=a ... duration_ms=12.3 ...``.
 
     The same facts as those of ``json_line``, without a dict between: every request pays for this line.
     """
@@ -42,7 +42,7 @@ def text_line(at: float, facts: RequestFacts) -> str:
         trace = f" trace_id={_plain(trace_id)}"
     took, own_id = _milliseconds(facts.ended - arrived), _plain(facts.id)
     return (
-        f"{_times.text(at)} {described}{key} duration_ms={took}{first_byte}{tokens} bytes={facts.bytes_out}"
+        f"{_times.text(facts.time)} {described}{key} duration_ms={took}{first_byte}{tokens} bytes={facts.bytes_out}"
         f" request_id={own_id}{trace}\n"
     )
 
@@ -62,11 +62,11 @@ def _described(
 _shared = lru_cache(maxsize=512)(_described)
 
 
-def json_line(at: float, facts: RequestFacts) -> str:
+def json_line(facts: RequestFacts) -> str:
     """The same facts as a JSON object."""
     request = {"method": facts.method, "path": facts.path, "status": facts.status}
     message = f"{facts.method} {facts.path} {facts.status}"
-    line = {"time": _json_time(at), "level": "info", "logger": _LOGGER, "message": message}
+    line = {"time": _json_time(facts.time), "level": "info", "logger": _LOGGER, "message": message}
     return msgspec.json.encode({**line, **request, **_facts(facts)}).decode() + "\n"
 
 

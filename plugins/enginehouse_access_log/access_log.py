@@ -1,4 +1,4 @@
-"""The access log: one line for each request, written several at once."""
+"""Writes the lines of requests several at once, and those of the gateway's own log between them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from time import time
 from typing import Final
 
-from enginehouse.domain.request_facts import RequestFacts
-from enginehouse.telemetry.access_line import dropped_line, json_line, text_line
+from enginehouse.records import RequestFacts
+from enginehouse_access_log.access_line import dropped_line, json_line, text_line
 
 _WRITE_EVERY_S: Final = 0.5
 _BATCH: Final = 2048
@@ -35,13 +35,13 @@ class AccessLog:
         self._writing: asyncio.Future[None] | None = None
         self._dropped = 0
 
-    def add(self, at: float, facts: RequestFacts) -> None:
-        """Write the line of a request that ended ``at`` this time of day, with those that follow soon."""
+    def add(self, facts: RequestFacts) -> None:
+        """Write the line of a request that has ended, with those that follow soon."""
         waiting = self._waiting
         if len(waiting) >= _MOST_WAITING:
             self._dropped += 1
             return
-        waiting.append(json_line(at, facts) if self.json else text_line(at, facts))
+        waiting.append(json_line(facts) if self.json else text_line(facts))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_WRITE_EVERY_S, self._start_writing)
         elif len(waiting) == _BATCH:

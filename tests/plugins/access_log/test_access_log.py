@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse.domain.request_facts import RequestFacts
+from enginehouse.records import RequestFacts
 from enginehouse.routing_facts import Reason
-from enginehouse.telemetry.access_line import json_line, text_line
-from enginehouse.telemetry.access_log import AccessLog
+from enginehouse_access_log.access_line import json_line, text_line
+from enginehouse_access_log.access_log import AccessLog
 from enginehouse_kit.testing import request_record
 from tests.support.request_facts import facts_of
 
@@ -20,7 +20,7 @@ ATTEMPT = msgspec.structs.replace(request_record("m", "a").attempts[0], reason=R
 
 def ended(**changed: Any) -> RequestFacts:
     known = {"id": "req-1", "path": "/v1/completions", "trace_id": "abc", "asked": "gpt", "attempts": (ATTEMPT,)}
-    times = {"arrived": 10.0, "first_byte": 10.2, "ended": 10.5}
+    times = {"time": AT, "arrived": 10.0, "first_byte": 10.2, "ended": 10.5}
     counts = {"tokens_in": 3, "tokens_out": 4, "bytes_out": 99}
     return facts_of(request_record("m", "a", **known | times | counts | changed))
 
@@ -31,14 +31,14 @@ def refused() -> RequestFacts:
 
 
 def test_a_line_tells_what_became_of_a_request() -> None:
-    assert text_line(AT, ended()).partition(" INFO ")[2] == (
+    assert text_line(ended()).partition(" INFO ")[2] == (
         "enginehouse.access: POST /v1/completions 200 outcome=served model=gpt backend=a reason=alias "
         "duration_ms=500.0 first_byte_ms=200.0 input_tokens=3 output_tokens=4 bytes=99 request_id=req-1 trace_id=abc\n"
     )
 
 
 def test_a_line_for_machines_has_the_same_facts() -> None:
-    line = json.loads(json_line(AT, ended()))
+    line = json.loads(json_line(ended()))
     assert (line["time"], line["logger"], line["status"]) == (
         "2001-09-09T01:46:40.250+00:00",
         "enginehouse.access",
@@ -48,7 +48,7 @@ def test_a_line_for_machines_has_the_same_facts() -> None:
 
 
 def test_what_is_unknown_is_left_out() -> None:
-    line = text_line(AT, refused())
+    line = text_line(refused())
     assert line.endswith(
         "POST /v1/completions 404 outcome=model_not_found duration_ms=500.0 bytes=0 request_id=req-1\n"
     )
@@ -57,19 +57,19 @@ def test_what_is_unknown_is_left_out() -> None:
 def test_both_forms_have_the_same_facts() -> None:
     chunks = ended(tokens_in=None, tokens_out=None, events=5)
     for each in (ended(), ended(attempts=(ATTEMPT, ATTEMPT)), ended(caller="team-a"), chunks, refused()):
-        told = dict(part.split("=") for part in text_line(AT, each).rpartition(f"{each.status} ")[2].split())
-        line = json.loads(json_line(AT, each))
+        told = dict(part.split("=") for part in text_line(each).rpartition(f"{each.status} ")[2].split())
+        line = json.loads(json_line(each))
         for name in ("time", "level", "logger", "message", "method", "path", "status"):
             del line[name]
         assert told == {name: str(value) for name, value in line.items()}
 
 
 def test_events_stand_for_tokens_that_no_engine_counted() -> None:
-    assert " output_tokens=5 bytes=99 " in text_line(AT, ended(tokens_in=None, tokens_out=None, events=5))
+    assert " output_tokens=5 bytes=99 " in text_line(ended(tokens_in=None, tokens_out=None, events=5))
 
 
 def test_a_client_cannot_forge_a_line() -> None:
-    line = text_line(AT, ended(asked="m\n2026-01-01 INFO forged", id="a b"))
+    line = text_line(ended(asked="m\n2026-01-01 INFO forged", id="a b"))
     assert line.count("\n") == 1
     assert "model='m\\n2026-01-01 INFO forged'" in line
     assert "request_id='a b'" in line
@@ -79,7 +79,7 @@ async def test_lines_are_written_together_by_another_thread() -> None:
     written: list[tuple[int, bytes]] = []
     log = AccessLog(json=False, write=lambda data: written.append((threading.get_ident(), data)))
     for _ in range(100):
-        log.add(AT, ended())
+        log.add(ended())
     assert written == []
     await log.close()
     ((thread, data),) = written
@@ -96,7 +96,7 @@ async def test_a_reader_that_stands_still_costs_lines_and_no_memory() -> None:
 
     log = AccessLog(json=True, write=write)
     for _ in range(2048 + 20_000 + 7):
-        log.add(AT, ended())
+        log.add(ended())
     gate.set()
     await log.close()
     *lines, last = bytes(written).splitlines()
@@ -113,10 +113,10 @@ async def test_lines_are_written_again_once_standard_error_works_again(caplog: p
         written.extend(data)
 
     log = AccessLog(json=True, write=write)
-    log.add(AT, ended(id="lost"))
+    log.add(ended(id="lost"))
     await log.close()
     broken = False
-    log.add(AT, ended(id="kept"))
+    log.add(ended(id="kept"))
     await log.close()
     assert [json.loads(line)["request_id"] for line in written.splitlines()] == ["kept"]
     assert caplog.records == [], "a broken pipe is not reported on the same pipe"
