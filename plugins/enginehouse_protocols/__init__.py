@@ -2,11 +2,10 @@
 
 ::
 
-    fields        reads the fields of a request, with errors that name them
-    bounds        bounds the work of a translation
-    chats         the chats that engines are asked for
-    said/         what an engine's answer says, between the dialects
-    thinking      how much a model thinks
+    fields        reads the fields of a request, with errors that name them, in bounded time
+    chats         the chats that engines are asked for, and how much a model thinks
+    engine_chat   reads an engine's answer
+    said          what that says, between the dialects; no dialect reads an engine's JSON
     messages/     Anthropic's Messages
     responses/    OpenAI's Responses
     ollama/       Ollama's chats, prompts and embeddings

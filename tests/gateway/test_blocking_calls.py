@@ -61,7 +61,7 @@ ALLOWED = {
     "plugins/enginehouse_local/log_file.py": "one file of the state folder for each launch",
     "plugins/enginehouse_local/processes.py": KERNEL,
     "plugins/enginehouse_otlp/process": OWN,
-    "plugins/enginehouse_protocols/responses/response_file.py": THREAD,
+    "plugins/enginehouse_protocols/responses/stored.py": THREAD,
     "plugins/enginehouse_pull": THREAD,
     "plugins/enginehouse_rescheduling/latency.py": BEFORE,
     "plugins/enginehouse_bench": COMMAND,

@@ -2,9 +2,7 @@
 
 ::
 
-    protocol   the paths, and errors in Anthropic's form
+    protocol   the paths, errors in Anthropic's form, and the stream of an engine that speaks the protocol itself
     request    a request as a chat
-    answer     a chat's answer as a message, whole
-    stream     a chat's events as those of a message
-    native     the stream of an engine that speaks the protocol itself
+    answer     a chat's answer as a message
 """

@@ -10,10 +10,20 @@ import msgspec
 
 from enginehouse import InvalidRequest
 from enginehouse_kit.prefixes.volatile_lines import without_volatile_lines
-from enginehouse_protocols.bounds import ItemCount
-from enginehouse_protocols.chats import add_message, function_tool, image_part, joined, text_part, thoughts, tool_call
-from enginehouse_protocols.fields import data_url, invalid, json_text, put, raw_text
-from enginehouse_protocols.thinking import Effort, budget_fields, effort_fields, switch_fields
+from enginehouse_protocols.chats import (
+    Effort,
+    add_message,
+    budget_fields,
+    effort_fields,
+    function_tool,
+    image_part,
+    joined,
+    switch_fields,
+    text_part,
+    thoughts,
+    tool_call,
+)
+from enginehouse_protocols.fields import ItemCount, data_url, invalid, json_text, put, raw_text
 
 _log = logging.getLogger(__name__)
 

@@ -2,10 +2,7 @@
 
 ::
 
-    protocol   the paths, the pages and errors in Ollama's form
-    chat       a chat or a prompt, as OpenAI's chat or completion
+    protocol   the paths, the lists of models, and errors in Ollama's form
+    request    a chat, a prompt or texts to embed, as OpenAI's requests
     answer     answers, and lines of streams
-    embed      embeddings
-    pages      what models there are
-    durations  how long a model is to be kept
 """

@@ -12,10 +12,9 @@ import msgspec
 
 from enginehouse.protocols import Envelope
 from enginehouse_protocols.chats import CHATS, ChatTranslation
+from enginehouse_protocols.engine_chat import EngineChat
 from enginehouse_protocols.fields import parsed
-from enginehouse_protocols.said.blocks import Block, Blocks, BlockWriter, whole
-from enginehouse_protocols.said.engine_chat import EngineChat
-from enginehouse_protocols.said.said import Call, Thinking
+from enginehouse_protocols.said import Block, Blocks, BlockWriter, Call, Thinking, whole
 
 _REASONS = {"length": "length"}
 
@@ -77,9 +76,6 @@ class OllamaAnswer(ChatTranslation, BlockWriter):
         return msgspec.json.encode({"error": envelope["error"].get("message", "")}) + b"\n"
 
     # --- blocks
-
-    def begin_block(self, block: Block) -> bytes:
-        return b""
 
     def add_to_block(self, block: Block, text: str) -> bytes:
         if block.call is not None:  # Ollama tells a call when it is whole

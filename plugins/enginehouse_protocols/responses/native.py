@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from enginehouse.protocols import ChatPiece, TypedAnswer
+from enginehouse_protocols.engine_chat import read_usage
 from enginehouse_protocols.fields import event_bytes, number
-from enginehouse_protocols.responses.answer import text_content
+from enginehouse_protocols.responses.answer import text_content, usage_object
 
 _STATES: Final = frozenset({"response.created", "response.queued", "response.in_progress"})
 _ENDS: Final = frozenset({"response.completed", "response.incomplete"})
@@ -95,7 +96,7 @@ class ResponseEvents(TypedAnswer):
             "status": item["status"],
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
             "output": [item] if told else [],
-            "usage": _used(usage),
+            "usage": usage_object(read_usage(usage)),
         }
         return b"".join([*events, self._event(item["status"], response=response)])
 
@@ -120,16 +121,3 @@ class ResponseEvents(TypedAnswer):
         self._number += 1
         self._told.add(type)
         return event_bytes(type, {"sequence_number": place, **fields})
-
-
-def _used(usage: Mapping[str, Any]) -> dict[str, Any]:
-    prompt = number(usage, "prompt_tokens") or 0
-    made = number(usage, "completion_tokens") or 0
-    details = usage.get("prompt_tokens_details") or {}
-    return {
-        "input_tokens": prompt,
-        "input_tokens_details": {"cached_tokens": number(details, "cached_tokens") or 0, "cache_write_tokens": 0},
-        "output_tokens": made,
-        "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": prompt + made,
-    }

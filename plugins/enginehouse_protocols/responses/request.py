@@ -9,9 +9,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from enginehouse import InvalidRequest
-from enginehouse_protocols.bounds import ItemCount
 from enginehouse_protocols.chats import (
+    Effort,
     add_message,
+    effort_fields,
     function_tool,
     image_part,
     joined,
@@ -19,9 +20,7 @@ from enginehouse_protocols.chats import (
     thoughts,
     tool_call,
 )
-from enginehouse_protocols.fields import invalid, json_text, put, raw_text
-from enginehouse_protocols.responses.custom_tools import arguments_of, custom_function
-from enginehouse_protocols.thinking import Effort, effort_fields
+from enginehouse_protocols.fields import ItemCount, invalid, json_text, put, raw_text
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +45,7 @@ _LEFT_OUT: Final = frozenset({"namespace"})
 _TEXTS: Final = ("input_text", "output_text", "text")
 _REFERENCES: Final = frozenset({"item_reference"})
 """Items that stand for others, which only OpenAI has."""
+_INPUT = "input"
 
 
 class Part(msgspec.Struct):
@@ -418,3 +418,33 @@ def _choice(choice: Any, tools: dict[str, Tool]) -> Any:
                 del tools[name]
         return choice.get("mode", "auto")
     raise InvalidRequest(f"Only OpenAI runs the tool '{type}' of 'tool_choice'", param="tool_choice")
+
+
+def custom_function(name: str, description: str | None, format: Any) -> dict[str, Any]:
+    """The tool as a function. A grammar that its text must follow becomes a part of the description."""
+    about = description or ""
+    if isinstance(format, dict) and isinstance(grammar := format.get("definition"), str):
+        about += f"\n\nThe input follows this grammar ({format.get('syntax', 'lark')}):\n{grammar}"
+    text = {"type": "string", "description": "The whole input of the tool, as it is"}
+    parameters = {"type": "object", "properties": {_INPUT: text}, "required": [_INPUT], "additionalProperties": False}
+    return function_tool(name, about.strip() or None, parameters)
+
+
+def arguments_of(text: str) -> str:
+    """The arguments of a call with this text."""
+    return msgspec.json.encode({_INPUT: text}).decode()
+
+
+def text_of(arguments: str) -> str:
+    """The text of a call with these arguments. Models that ignore the schema call it otherwise, or send it bare."""
+    try:
+        found = msgspec.json.decode(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    if isinstance(found, dict):
+        texts = [value for value in found.values() if isinstance(value, str)]
+        if isinstance(named := found.get(_INPUT), str):
+            return named
+        if len(texts) == len(found) == 1:
+            return texts[0]
+    return found if isinstance(found, str) else arguments

@@ -21,8 +21,7 @@ from enginehouse_continuation.continuer import ContinuationTranslator
 from enginehouse_continuation.progress import AnswerPiece
 from enginehouse_continuation.typed_history import TypedHistory, typed_answer
 from enginehouse_kit.testing import FakeShare
-from enginehouse_protocols.messages.native import MessageEvents
-from enginehouse_protocols.messages.protocol import Messages
+from enginehouse_protocols.messages.protocol import MessageEvents, Messages
 from enginehouse_protocols.responses.protocol import Responses
 from tests.support.paths import DOCS
 

@@ -16,11 +16,11 @@ from enginehouse import InvalidRequest, Protocol
 from enginehouse.drivers import LaunchSpec, ThinkingFields
 from enginehouse.protocols import ProtocolRequest, Translation
 from enginehouse_kit.testing import create
+from enginehouse_protocols.chats import budget_fields, effort_fields, switch_fields
 from enginehouse_protocols.messages.protocol import Messages
-from enginehouse_protocols.ollama import chat as ollama_chat
+from enginehouse_protocols.ollama import request as ollama_chat
 from enginehouse_protocols.ollama.protocol import Ollama
 from enginehouse_protocols.responses.protocol import Responses
-from enginehouse_protocols.thinking import budget_fields, effort_fields, switch_fields
 from tests.support.installed_plugins import installed_plugins
 from tests.support.paths import DOCS
 

@@ -12,8 +12,8 @@ from enginehouse.errors import ModelNotFound
 from enginehouse.protocols import Forwarded, ProtocolRequest
 from enginehouse_kit.testing import check_protocol
 from enginehouse_protocols.lmstudio import LMStudio
-from enginehouse_protocols.ollama.durations import seconds
 from enginehouse_protocols.ollama.protocol import Ollama
+from enginehouse_protocols.ollama.request import seconds
 from enginehouse_protocols.openai_paths import OpenAIPaths
 
 CARD = {

@@ -1,26 +1,31 @@
-"""A chat or a prompt of Ollama's, as OpenAI's chat or completion."""
+"""A chat, a prompt or texts to embed of Ollama's, as OpenAI's requests."""
 
 from __future__ import annotations
 
+import math
+import re
+import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from enginehouse import InvalidRequest
 from enginehouse.protocols import Translation
-from enginehouse_protocols.bounds import ItemCount
 from enginehouse_protocols.chats import (
+    Effort,
+    effort_fields,
     function_tool,
     image_part,
     joined,
+    switch_fields,
     text_part,
     thoughts,
     tool_call,
 )
-from enginehouse_protocols.fields import data_url, json_text, put, raw_text
+from enginehouse_protocols.engine_chat import read_usage
+from enginehouse_protocols.fields import ItemCount, data_url, json_text, of_engine, put, raw_text
 from enginehouse_protocols.ollama.answer import ChatAnswer, GenerateAnswer
-from enginehouse_protocols.ollama.durations import seconds
-from enginehouse_protocols.thinking import Effort, effort_fields, switch_fields
 
 COMPLETIONS = "/v1/completions"
 _OPTIONS = {
@@ -38,6 +43,9 @@ _OPTIONS = {
 """Options that have a name in OpenAI's requests, or in those of the engines. Others concern the launch of a model."""
 _IMAGES = {b"/9j/": "jpeg", b"iVBOR": "png", b"R0lGO": "gif", b"UklGR": "webp"}
 """The beginnings of images in base64."""
+_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+EMBEDDINGS = "/v1/embeddings"
 
 
 class Function(msgspec.Struct, frozen=True):
@@ -180,3 +188,94 @@ def _address(image: msgspec.Raw) -> msgspec.Raw:
         return image
     kind = next((kind for begin, kind in _IMAGES.items() if start.startswith(begin)), "png")
     return data_url(f"image/{kind}", image, "images")
+
+
+def seconds(keep_alive: float | str | None) -> float | None:
+    """``keep_alive`` in seconds: a number of them, or a text of Go's such as ``1h30m``. Below 0, it is without end.
+
+    Raises ``InvalidRequest`` for any other text.
+    """
+    if keep_alive is None:
+        return None
+    value = keep_alive if isinstance(keep_alive, (int, float)) else _read(keep_alive)
+    return math.inf if value < 0 else float(value)
+
+
+def _read(text: str) -> float:
+    sign, rest = (-1, text[1:]) if text.startswith("-") else (1, text)
+    parts = _PART.findall(rest)
+    if "".join(number + unit for number, unit in parts) == rest and parts:
+        return sign * sum(float(number) * _UNITS[unit] for number, unit in parts)
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidRequest(
+            f"keep_alive: '{text}' is not a duration: write '5m', '0' or '-1'", param="keep_alive"
+        ) from None
+
+
+class EmbedBody(msgspec.Struct):
+    """A request for ``/api/embed``."""
+
+    model: str
+    input: str | list[str]
+    dimensions: int | None = None
+
+
+class EmbeddingsBody(msgspec.Struct):
+    """A request for ``/api/embeddings``, the older of the two: one text."""
+
+    model: str
+    prompt: str
+
+
+class _Vector(msgspec.Struct):
+    embedding: Any
+    index: int = 0
+
+
+class _Vectors(msgspec.Struct):
+    data: list[_Vector]
+
+
+def embed(body: EmbedBody, model: str) -> Translation:
+    """Embeddings of one text or of several."""
+    fields: dict[str, Any] = {"model": model, "input": body.input}
+    put(fields, dimensions=body.dimensions)
+    return _Embeddings(body.model, fields)
+
+
+def embeddings(body: EmbeddingsBody, model: str) -> Translation:
+    """The embedding of one text."""
+    return _OneEmbedding(body.model, {"model": model, "input": body.prompt})
+
+
+class _Embeddings(Translation):
+    path = EMBEDDINGS
+
+    def __init__(self, model: str, fields: dict[str, Any]) -> None:
+        self.body = msgspec.json.encode(fields)
+        self._model = model
+        self._began = time.monotonic_ns()
+
+    def answer(self, answer: dict[str, Any]) -> bytes:
+        usage = read_usage(answer.get("usage"))
+        return msgspec.json.encode(
+            {
+                "model": self._model,
+                "embeddings": _vectors(answer),
+                "total_duration": time.monotonic_ns() - self._began,
+                "load_duration": 0,
+                "prompt_eval_count": usage.prompt,
+            }
+        )
+
+
+class _OneEmbedding(_Embeddings):
+    def answer(self, answer: dict[str, Any]) -> bytes:
+        return msgspec.json.encode({"embedding": next(iter(_vectors(answer)), [])})
+
+
+def _vectors(answer: dict[str, Any]) -> list[Any]:
+    entries = of_engine(answer, _Vectors).data
+    return [entry.embedding for entry in sorted(entries, key=lambda entry: entry.index)]

@@ -1,27 +1,124 @@
-"""Puts what is said at once into blocks, one after the other."""
+"""The vocabulary of answers: what the chat of an engine can say, and the blocks that become of it."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import re
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
+
+import msgspec
 
 from enginehouse.errors import UpstreamError
-from enginehouse_protocols.said.said import (
-    Call,
-    CallBegins,
-    CallGoesOn,
-    Counted,
-    Finish,
-    Refusal,
-    Said,
-    Text,
-    Thinking,
-    Usage,
-)
 
+_MARKS: Final = re.compile(r'["\\{}\[\]]')
 _MOST_HELD = 16 << 20
 """Characters of later blocks that are held for one that is open."""
+
+
+class Usage(NamedTuple):
+    """Tokens of a prompt and of its answer, and how many of them were cached or were reasoning."""
+
+    prompt: int = 0
+    cached: int = 0
+    output: int = 0
+    reasoning: int = 0
+
+
+class Call:
+    """A call of a tool, with its arguments as far as they have come. ``size``: the characters of those."""
+
+    __slots__ = ("_depth", "_escapes", "_in_text", "_pieces", "_read", "id", "name", "size")
+
+    def __init__(self, id: str, name: str) -> None:
+        self.id = id
+        self.name = name
+        self._pieces: list[str] = []
+        self.size = self._read = self._depth = 0
+        self._in_text = self._escapes = False
+
+    @property
+    def arguments(self) -> str:
+        """As JSON text."""
+        return "".join(self._pieces)
+
+    def add(self, arguments: str) -> None:
+        """A further piece."""
+        self._pieces.append(arguments)
+        self.size += len(arguments)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the arguments are an object that is closed. Each piece is read once, however often this is asked."""
+        if not self._pieces or "}" not in self._pieces[-1]:
+            return False
+        for piece in self._pieces[self._read :]:
+            self._follow(piece)
+        self._read = len(self._pieces)
+        return self._depth <= 0 and not self._in_text
+
+    def _follow(self, piece: str) -> None:
+        at, self._escapes = int(self._escapes), False
+        while (mark := _MARKS.search(piece, at)) is not None:
+            at, sign = mark.end(), mark[0]
+            if sign == "\\":
+                self._escapes = at == len(piece)
+                at += 1
+            elif sign == '"':
+                self._in_text = not self._in_text
+            elif not self._in_text:
+                self._depth += 1 if sign in "{[" else -1
+
+
+class Text(msgspec.Struct, frozen=True, gc=False):
+    """A piece of the text."""
+
+    text: str
+
+
+class Thinking(msgspec.Struct, frozen=True, gc=False):
+    """A piece of the reasoning."""
+
+    text: str
+
+
+class Refusal(msgspec.Struct, frozen=True, gc=False):
+    """A piece of the refusal."""
+
+    text: str
+
+
+class CallBegins(msgspec.Struct, frozen=True):
+    """A call whose id and name are known."""
+
+    call: Call
+
+
+class CallGoesOn(msgspec.Struct, frozen=True):
+    """A piece of a call's arguments, which the call already has."""
+
+    call: Call
+    text: str
+
+
+class Counted(msgspec.Struct, frozen=True, gc=False):
+    """The usage. The last one counts."""
+
+    usage: Usage
+
+
+class Finish(msgspec.Struct, frozen=True, gc=False):
+    """The end of the answer: ``stop``, ``length``, ``tool_calls`` or ``content_filter``.
+
+    ``stopped_at``: the stop sequence that ended it, where the engine says it.
+    """
+
+    reason: str
+    stopped_at: str = ""
+
+
+Said = Text | Thinking | Refusal | CallBegins | CallGoesOn | Counted | Finish
+
+
 _SPEECH: Final = (Text, Thinking, Refusal)
 Kind = type[Text] | type[Thinking] | type[Refusal] | type[Call]
 
@@ -55,20 +152,20 @@ class Block:
         return text
 
 
-class BlockWriter(ABC):
-    """Writes blocks in the form of a dialect."""
+class BlockWriter:
+    """Writes blocks in the form of a dialect; this one writes nothing."""
 
-    @abstractmethod
     def begin_block(self, block: Block) -> bytes:
         """Return what says that a block begins."""
+        return b""
 
-    @abstractmethod
     def add_to_block(self, block: Block, text: str) -> bytes:
         """Return what adds ``text``."""
+        return b""
 
-    @abstractmethod
     def end_block(self, block: Block) -> bytes:
         """Return what says that a block ends."""
+        return b""
 
 
 class Blocks:
@@ -171,20 +268,9 @@ class Blocks:
             out.append(writer.end_block(block))
 
 
-class _NoWriter(BlockWriter):
-    def begin_block(self, block: Block) -> bytes:
-        return b""
-
-    def add_to_block(self, block: Block, text: str) -> bytes:
-        return b""
-
-    def end_block(self, block: Block) -> bytes:
-        return b""
-
-
 def whole(said: Iterable[Said]) -> Blocks:
     """The blocks of a whole answer."""
-    blocks, writer = Blocks(keeps_text=True), _NoWriter()
+    blocks, writer = Blocks(keeps_text=True), BlockWriter()
     nothing: list[bytes] = []
     blocks.take(said, writer, nothing)
     blocks.end(writer, nothing)
