@@ -55,6 +55,7 @@ MODULES = {
         "relay",
         "relayed_request",
         "request",
+        "web_socket_request",
     ),
     "gateway/enginehouse/relay/answers": ("json_in_pieces", "reply"),
     "gateway/enginehouse/relay/attempts": ("answer_judge", "attempt", "dispatch"),
@@ -71,7 +72,6 @@ MODULES = {
     ),
     "gateway/enginehouse/relay/live": ("live_request",),
     "gateway/enginehouse/relay/upstream": ("connection", "upstream"),
-    "gateway/enginehouse/relay/web_sockets": ("web_socket",),
     "gateway/enginehouse/routing": ("decision_plugins", "router"),
     "gateway/enginehouse/routing/body": ("read", "rewrite"),
     "gateway/enginehouse/telemetry": (

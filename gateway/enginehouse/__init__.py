@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from enginehouse.interfaces.swappers import Swapper as Swapper
     from enginehouse.interfaces.usage_stores import UsageStore as UsageStore
     from enginehouse.relay.middleware import Middleware as Middleware
+    from enginehouse.relay.web_socket_server import WebSocketServer as WebSocketServer
 
     __version__: str
 
@@ -80,6 +81,7 @@ _MODULES = {
     "Interceptor": "enginehouse.interfaces.interceptors",
     "Authenticator": "enginehouse.interfaces.authenticators",
     "Middleware": "enginehouse.relay.middleware",
+    "WebSocketServer": "enginehouse.relay.web_socket_server",
     "Guard": "enginehouse.interfaces.guards",
     "LimitStore": "enginehouse.interfaces.limit_stores",
     "UsageStore": "enginehouse.interfaces.usage_stores",

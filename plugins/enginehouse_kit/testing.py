@@ -45,6 +45,7 @@ from enginehouse_kit.checks import (
     check_strategy,
     check_swapper,
     check_usage_store,
+    check_web_socket_server,
 )
 from enginehouse_kit.fake_effects import AtMost, FakeEffects, FakeSwap, OneAtATime
 from enginehouse_kit.fake_engine import FakeEngineClient
@@ -96,6 +97,7 @@ __all__ = [
     "check_swapper",
     "check_type",
     "check_usage_store",
+    "check_web_socket_server",
     "check_without_effects",
     "create",
     "installed_plugins",

@@ -91,6 +91,15 @@ def test_check_names_what_a_configuration_needs_of_it(plugin: str, tmp_path: Pat
     assert remedy in first.remedy
 
 
+def test_a_web_socket_that_nobody_serves_is_refused() -> None:
+    with RunningGateway('[plugins]\ndisabled = ["web_sockets"]\n') as gateway:
+        asks = {"connection": "upgrade", "upgrade": "websocket"}
+        for path in ("/v1/realtime?model=m", "/upstream/m/x", "/nowhere"):
+            answer = plain_httpx.get(f"{gateway.url}{path}", headers=asks)
+            assert (answer.status_code, answer.headers["connection"]) == (404, "close")
+            assert "enable the plugin 'web_sockets'" in answer.json()["error"]["message"]
+
+
 @pytest.mark.parametrize(
     ("text", "key"),
     [

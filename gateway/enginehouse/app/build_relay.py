@@ -1,8 +1,9 @@
-"""Makes the rules of the relay, and finds what keeps streams."""
+"""Makes the rules of the relay, and finds the plugins of which a gateway has one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from enginehouse.app.build import reached
 from enginehouse.app.plugin_instances import create_installed
@@ -10,6 +11,7 @@ from enginehouse.config.routing import Aliases, parse_hedge_after
 from enginehouse.config.schema import Config
 from enginehouse.config.shape import dotted
 from enginehouse.domain.errors import ConfigError, PluginError
+from enginehouse.domain.plugin_id import PluginId
 from enginehouse.engines.launch_line import launch_spec
 from enginehouse.interfaces.continuers import Continuer
 from enginehouse.interfaces.driver_support import DriverSupport
@@ -79,15 +81,24 @@ def find_continuer(config: Config, registry: Registry) -> Continuer | None:
 
     Raises ``ConfigError`` if the configuration needs one, and ``PluginError`` if there are several.
     """
-    made = list(create_installed(config, registry, "continuer"))
-    if len(made) > 1:
-        names = " and ".join(str(plugin) for plugin, _ in made)
-        raise PluginError(f"{names} both continue streams: disable the plugin of one of them")
-    if not made:
+    found = find_only(config, registry, "continuer", "continue streams")
+    if found is None:
         check_continuation(config, None)
         return None
-    [(plugin, continuer)] = made
+    plugin, continuer = found
     return continuer if plugin.trusted else GuardedContinuer(plugin, continuer)
+
+
+def find_only(config: Config, registry: Registry, kind: str, does: str) -> tuple[PluginId, Any] | None:
+    """An instance of the only installed type of ``kind``; ``None`` if there is none.
+
+    Raises ``PluginError`` if there are several; ``does``: what both do.
+    """
+    made = list(create_installed(config, registry, kind))
+    if len(made) > 1:
+        names = " and ".join(str(plugin) for plugin, _ in made)
+        raise PluginError(f"{names} both {does}: disable the plugin of one of them")
+    return made[0] if made else None
 
 
 def check_continuation(config: Config, continuer: Continuer | None) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from enginehouse.app.build import build_admission, build_fleet, renew_upstreams, time_limits
 from enginehouse.app.build_middleware import find_middleware, use_middleware
-from enginehouse.app.build_relay import check_continuation, configure_relay, find_continuer
+from enginehouse.app.build_relay import check_continuation, configure_relay, find_continuer, find_only
 from enginehouse.app.build_router import build_router, needs_new_router
 from enginehouse.app.callers import Callers, Deliver, SharedAccounts
 from enginehouse.app.exports import TraceTaker, build_tracer, check_access_log, find_exporter
@@ -85,6 +85,7 @@ class RequestPath:
             ProgressReports(config.models, config.scheduling, queues, outside.clock, context.waiting_room),
         )
         use_middleware(middleware, config, registry, context)
+        context.web_sockets = find_only(config, registry, "web_socket_server", "serve WebSockets")
         self.relay.mirror(config.routing.mirrors)
         self.observers.add(context.waiting_room)  # it looks for slots at what they hear
         self.callers = Callers(config, registry, context, self.observers, shared)

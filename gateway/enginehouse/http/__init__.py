@@ -15,8 +15,6 @@
     page_facts          what pages of plugins know of their gateway
     uploads             forms that pass to their engine while they arrive
     body_stream         a body that is read piece by piece
-    web_socket          a client's WebSocket
-    web_sockets_served  serves it: by an engine, or by an ASGI application
     framing             refuses ambiguous request lines and heads, and finds the ends of requests
     cors                lets pages of other origins read answers
 """

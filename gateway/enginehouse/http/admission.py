@@ -25,7 +25,7 @@ from enginehouse.relay.heads import read_behalf
 from enginehouse.relay.jobs.engine_job import EngineCall
 from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
 from enginehouse.relay.upstream.upload import Upload
-from enginehouse.relay.web_sockets.web_socket import WebSocket
+from enginehouse.relay.web_socket_request import Enter, WebSocketRequest
 from enginehouse.routing.body.form import FormReader
 from enginehouse.telemetry.plugin_failures import plugin_failed, wrong_result
 
@@ -307,7 +307,9 @@ class OpensRequests(Protocol):
 
     def pass_through(self, writer: ResponseWriter, path: str, headers: Headers, call: EngineCall) -> OpenExchange: ...
 
-    def web_socket(self, path: str, headers: Headers, call: EngineCall, largest: int) -> WebSocket: ...
+    def web_socket(
+        self, path: str, headers: Headers, call: EngineCall, enter: Enter, plugin: PluginId
+    ) -> WebSocketRequest: ...
 
 
 class Admission:

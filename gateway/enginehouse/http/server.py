@@ -10,17 +10,19 @@ from typing import Any
 from starlette.types import ASGIApp
 
 from enginehouse.aio.write_batch import BatchedTransport
-from enginehouse.domain.errors import RequestError
+from enginehouse.domain.errors import NotFound, RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.http.admission import Admission
 from enginehouse.http.body_stream import BodyStream
 from enginehouse.http.cors import Cors
-from enginehouse.http.inbound import Inbound
+from enginehouse.http.inbound import Inbound, last_response
 from enginehouse.http.page_exchange import PageExchange, address_of, page_scope, read_target
-from enginehouse.http.relayed_paths import RelayedPaths
+from enginehouse.http.relayed_paths import RelayedPaths, check_path
 from enginehouse.http.uploads import UploadedForm
-from enginehouse.http.web_socket import ClientWebSocket
-from enginehouse.http.web_sockets_served import serve_application, serve_engine
+from enginehouse.interfaces.authenticators import AdmittedCaller
+from enginehouse.relay.jobs.engine_job import EngineCall
+from enginehouse.relay.web_socket_server import Handshake
+from enginehouse.telemetry.plugin_failures import log_plugin_failure
 
 Check = Callable[[float], None]
 """Called with the loop's time, in seconds."""
@@ -110,13 +112,34 @@ class HttpServer:
             inbound.refuse(error)
 
     def open_web_socket(self, transport: asyncio.Transport, url: bytes, headers: Headers, behind: bytes) -> None:
-        """Turn a connection into a WebSocket. ``behind``: what the client sent after the handshake."""
+        """Hand a connection whose client asks for a WebSocket to the plugin that serves these, or refuse it.
+
+        ``behind``: what the client sent after the handshake.
+        """
+        admission = self.admission
+        found = admission.relay.context.web_sockets
+        if found is None:
+            error = NotFound("No enabled plugin serves WebSockets: enable the plugin 'web_sockets'")
+            transport.write(last_response(error, admission.date()))
+            transport.close()
+            return
         target = read_target(url)
-        call = self._paths.web_socket(target)
-        socket = ClientWebSocket(transport, self.admission.max_body, self.connections)
-        if call is None:
-            scope = page_scope("websocket", b"GET", target, "1.1", headers, transport)
-            serve = partial(serve_application, socket, scope, self._application)
-        else:
-            serve = partial(serve_engine, socket, target.path, headers, call, self.admission)
-        socket.open(url, headers, behind, serve, self.tasks)
+        call, engine = self._paths.web_socket(target), None
+        plugin, server = found
+        if call is not None:
+            enter = partial(self._enter, call)
+            engine = partial(admission.relay.web_socket, target.path, headers, call, enter, plugin)
+        scope = page_scope("websocket", b"GET", target, "1.1", headers, transport)
+        memory = admission.relay.context.engine_memory
+        connection = transport, url, headers, behind, admission.max_body, self.connections, self.tasks
+        try:
+            server.open(Handshake(*connection, memory, engine, self._application, scope))
+        except BaseException as failure:
+            log_plugin_failure(plugin, "failed to open a WebSocket", failure)
+            transport.abort()
+
+    def _enter(self, call: EngineCall, headers: Headers) -> AdmittedCaller | None:
+        """Admit the client of a WebSocket. Raises ``RequestError``."""
+        caller = self.admission.admit_web_socket(headers)
+        check_path(call.target)
+        return caller

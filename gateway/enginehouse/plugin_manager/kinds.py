@@ -36,6 +36,7 @@ from enginehouse.interfaces.strategies import Strategy
 from enginehouse.interfaces.swappers import Swapper
 from enginehouse.interfaces.usage_stores import UsageStore
 from enginehouse.relay.middleware import Middleware
+from enginehouse.relay.web_socket_server import WebSocketServer
 
 
 class Kind(NamedTuple):
@@ -128,6 +129,14 @@ KINDS = (
         Middleware,
         "what stands between clients and their requests. A gateway has one for protocols, and one for interceptors.",
         stays=True,
+    ),
+    Kind(
+        "web_socket_server",
+        "register_web_socket_servers",
+        WebSocketServer,
+        "what serves the clients that ask for a WebSocket. A gateway has one at most.",
+        stays=True,
+        acts=True,
     ),
     Kind(
         "authenticator",

@@ -23,6 +23,7 @@ from enginehouse.relay.engine_memory import EngineMemory, EngineShare
 from enginehouse.relay.middleware import Middleware
 from enginehouse.relay.retries import ContinuationRules, HedgeDelay, RetryBudget
 from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.relay.web_socket_server import WebSocketServer
 from enginehouse.routing.body.rewrite import FiltersByName
 from enginehouse.routing.router import Router
 from enginehouse.scheduling.flow_control import CallerShares
@@ -54,6 +55,7 @@ class RelayContext:
     - ``shares``: gives requests their turns, if the scheduler wants that.
     - ``waiting_room``: the requests that wait for a model.
     - ``translation``: asks protocols. ``interception``: asks interceptors, if there are any, guards among them.
+    - ``web_sockets``: the plugin that serves them; ``None`` if none does.
     - ``addresses``: the limits of client addresses, if there are any.
     - ``usage``: sums up what callers use, if that is kept. ``asks_usage``: engines are asked for that of streams.
     - ``counted_by``: the plugin that counts requests, for its failures.
@@ -117,6 +119,7 @@ class RelayContext:
         self.addresses: ClientAddresses | None = None
         self.translation: Middleware | None = None
         self.interception: Middleware | None = None
+        self.web_sockets: tuple[PluginId, WebSocketServer] | None = None
         self.on_routed = observers.callbacks("routed")
         self._on_moved = observers.callbacks("moved")
 

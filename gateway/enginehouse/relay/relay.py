@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from enginehouse.config.routing import MirrorSettings
 from enginehouse.domain.errors import NotFound, ShuttingDown
+from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.request import Headers, RepeatedHeaders
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.requirements import InferenceRequest
@@ -32,7 +33,7 @@ from enginehouse.relay.relayed_request import RelayedRequest
 from enginehouse.relay.request import LiveRequests
 from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
 from enginehouse.relay.upstream.upload import Upload
-from enginehouse.relay.web_sockets.web_socket import WebSocket
+from enginehouse.relay.web_socket_request import Enter, WebSocketRequest
 from enginehouse.routing.body.form import FormReader
 from enginehouse.telemetry.record_delivery import RecordDelivery
 
@@ -116,10 +117,12 @@ class Relay:
         job = PickingJob(self.context, path, headers, self.request_id(headers))
         return Pick(job, client, self.requests, fallbacks, address)
 
-    def web_socket(self, path: str, headers: Headers, call: EngineCall, largest: int) -> WebSocket:
-        """A new WebSocket; the caller then calls its ``run``. ``largest``: the size limit of an engine's messages."""
+    def web_socket(
+        self, path: str, headers: Headers, call: EngineCall, enter: Enter, plugin: PluginId
+    ) -> WebSocketRequest:
+        """A new WebSocket to an engine. ``plugin``, which carries its messages, then calls its ``serve``."""
         job = EngineJob(self.context, path, headers, self.request_id(headers), call)
-        return WebSocket(job, largest, self.requests)
+        return WebSocketRequest(job, enter, plugin, self.requests)
 
     # --- for operators
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 from enginehouse.aio.write_batch import BatchedTransport
 from enginehouse.domain.errors import RequestError
-from enginehouse.domain.request import Headers
 from enginehouse.interfaces.authenticators import AdmittedCaller
 
 
@@ -139,34 +138,3 @@ class OpenExchange(Protocol):
 
     def resume(self) -> None:
         """Read on."""
-
-
-class Farewell(NamedTuple):
-    """The end of one side of a WebSocket: the code and the reason of its close frame.
-
-    The code is 1005 if the frame has none, and 1006 if there is no frame (RFC 6455, 7.4.1).
-    """
-
-    code: int
-    reason: str = ""
-
-
-class WebSocketPeer(Protocol):
-    """The client's side of a WebSocket. ``subprotocols``: those that the client offers, in its order of preference."""
-
-    subprotocols: Sequence[str]
-
-    async def accept(self, subprotocol: str | None, headers: Headers) -> None:
-        """Open it."""
-
-    async def refuse(self, status: int, headers: Headers, body: bytes) -> None:
-        """Answer the handshake with another response instead of ``accept``."""
-
-    async def receive(self) -> str | bytes | Farewell:
-        """The client's next message, or the end of the WebSocket. Before ``accept`` only the end can come."""
-
-    async def send(self, message: str | bytes) -> None:
-        """Send a message when the client has read most of the earlier ones; does nothing once it is disconnected."""
-
-    async def close(self, farewell: Farewell) -> None:
-        """Send a close frame; does nothing once the client has sent one or is disconnected."""

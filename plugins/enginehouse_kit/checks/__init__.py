@@ -38,3 +38,4 @@ from enginehouse_kit.checks.surfaces import check_command as check_command
 from enginehouse_kit.checks.surfaces import check_routes as check_routes
 from enginehouse_kit.checks.swappers import check_swapper as check_swapper
 from enginehouse_kit.checks.usage_stores import check_usage_store as check_usage_store
+from enginehouse_kit.checks.web_socket_servers import check_web_socket_server as check_web_socket_server

@@ -16,7 +16,7 @@ from websockets.http11 import Response
 
 from enginehouse import ReplicaState
 from enginehouse.relay.retries import AT_LEAST
-from enginehouse.relay.web_sockets import engine_socket
+from enginehouse_web_sockets import engine_socket
 from tests.support.launched_engine import Launch
 from tests.support.own_address import OWN_ADDRESS
 from tests.support.scripted_engine import StartEngine

@@ -239,15 +239,10 @@ class Upstream:
         length = b"content-length: %d\r\n" % len(body) if body or method in _EXPECT_A_BODY else b""
         return b"%s%sx-request-id: %s\r\n%s\r\n%s" % (self.fixed(method, target), lines, request_id, length, body)
 
-    def handshake(self, headers: Headers, request_id: bytes) -> list[tuple[str, str]]:
-        """The headers of a WebSocket's handshake on behalf of a client, without those of the protocol itself."""
-        lines = b"%sx-request-id: %s\r\n%s" % (passing_lines(headers, self._withheld), request_id, self.key_line)
-        return [
-            (name.decode("ascii"), value.decode("ascii"))
-            for name, value in read_lines(lines)
-            if not name.startswith(b"sec-websocket-")
-            and value.isascii()  # some releases of websockets would send others as UTF-8
-        ]
+    def handshake(self, headers: Headers, request_id: bytes) -> Headers:
+        """The headers of a WebSocket's handshake on behalf of a client."""
+        lines = passing_lines(headers, self._withheld)
+        return read_lines(b"%sx-request-id: %s\r\n%s" % (lines, request_id, self.key_line))
 
 
 def _tls_context(verify: bool) -> ssl.SSLContext:

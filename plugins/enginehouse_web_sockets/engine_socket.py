@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -13,12 +13,11 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 from websockets.http11 import Response
 from websockets.typing import Subprotocol
 
-from enginehouse.domain.errors import LoadFailed, Overloaded, RequestError, ShuttingDown, UpstreamError, UpstreamTimeout
-from enginehouse.domain.request import Headers
-from enginehouse.relay.attempts.attempt import NEVER
-from enginehouse.relay.heads import FOR_THE_GATEWAY
-from enginehouse.relay.response_writer import Farewell, WebSocketPeer
-from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse import Headers
+from enginehouse.errors import LoadFailed, ShuttingDown, UpstreamError, UpstreamTimeout
+from enginehouse.web_sockets import FOR_THE_GATEWAY, AskedEngine, WebSocketToEngine
+from enginehouse_web_sockets.client_socket import ClientWebSocket
+from enginehouse_web_sockets.farewell import Farewell
 
 _log = logging.getLogger("websockets.client")
 
@@ -37,37 +36,41 @@ class HandshakeAnswer(NamedTuple):
     socket: ClientConnection | None
 
 
-async def open_web_socket(
-    upstream: Upstream, target: str, headers: Headers, request_id: bytes, *, subprotocols: Sequence[str], largest: int
-) -> HandshakeAnswer:
-    """Ask the engine for a WebSocket to ``target``.
+async def open_web_socket(engine: AskedEngine, subprotocols: Sequence[str], largest: int) -> HandshakeAnswer:
+    """Ask ``engine`` for a WebSocket. ``largest``: the size limit of a message in bytes.
 
-    ``target`` is a path and perhaps a query, as they stand on the wire; ``largest`` is in bytes, of one message. Raises
-    ``UpstreamError``, ``UpstreamTimeout``, or ``Overloaded`` if the gateway has no file descriptor left.
+    Raises ``UpstreamError``, ``UpstreamTimeout``, or ``Overloaded`` if the gateway has no file descriptor left.
     """
-    origin, timeouts = upstream.pool.origin, upstream.timeouts
-    if not origin.host:
-        raise UpstreamError(f"Backend '{upstream.name}' could not be reached: its engine does not run")
+    headers = [
+        (name.decode("ascii"), value.decode("ascii"))
+        for name, value in engine.headers
+        if not name.startswith(b"sec-websocket-")  # those of the protocol itself
+        and value.isascii()  # some releases of websockets would send others as UTF-8
+    ]
     try:
         socket = await _Connect(
-            f"{'wss' if origin.tls else 'ws'}://{origin.authority}{origin.prefix}{target}",
-            additional_headers=upstream.handshake(headers, request_id),
+            engine.url,
+            additional_headers=headers,
             subprotocols=[Subprotocol(name) for name in subprotocols] or None,
             compression=None,
             user_agent_header=None,
             proxy=None,
-            open_timeout=timeouts.connect + timeouts.first_byte if timeouts.connect and timeouts.first_byte else None,
+            open_timeout=engine.time_limit,
             ping_interval=_PING_EVERY_S,
             ping_timeout=None,  # an engine that computes may have no time for pings
             close_timeout=_FAREWELL_S,
             max_size=largest,
-            ssl=upstream.pool.tls,
+            ssl=engine.tls,
             create_connection=_EngineSocket,
         )
     except InvalidStatus as refusal:
         return _answer(refusal.response, None)
-    except (asyncio.TimeoutError, OSError, WebSocketException, EOFError, LookupError, ValueError) as error:
-        raise _failure(upstream, error) from error
+    except (asyncio.TimeoutError, TimeoutError) as error:
+        raise UpstreamTimeout(f"Backend '{engine.backend}' did not open a WebSocket in time") from error
+    except OSError as error:
+        raise engine.unreachable(error) from error
+    except (WebSocketException, EOFError, LookupError, ValueError) as error:
+        raise UpstreamError(f"Backend '{engine.backend}' opened no WebSocket: {error}") from error
     assert socket.response is not None
     return _answer(socket.response, socket)
 
@@ -79,16 +82,6 @@ def _answer(response: Response, socket: ClientConnection | None) -> HandshakeAns
         (name, value) for name, value in pairs if name not in FOR_THE_GATEWAY and not name.startswith(b"sec-websocket-")
     ]
     return HandshakeAnswer(response.status_code, headers, bytes(response.body or b""), socket)
-
-
-def _failure(upstream: Upstream, error: Exception) -> UpstreamError | UpstreamTimeout | Overloaded:
-    backend = upstream.name
-    if isinstance(error, (asyncio.TimeoutError, TimeoutError)):
-        return UpstreamTimeout(f"Backend '{backend}' did not open a WebSocket in time")
-    if not isinstance(error, OSError):
-        return UpstreamError(f"Backend '{backend}' opened no WebSocket: {error}")
-    unreachable = UpstreamError(f"Backend '{backend}' could not be reached: {error}")
-    return upstream.outside.shortage(error) or unreachable
 
 
 class _Connect(connect):
@@ -113,19 +106,18 @@ class _EngineSocket(ClientConnection):
 class WebSocketPipe:
     """Carries messages between a client and an engine until one side ends, then ends the other with the same code.
 
-    It reads the next message of one side when the other side has taken the last. The engine has ``stall`` seconds to
-    take one; 0 means no limit. ``deadline``: when that time ends, on the clock ``now``.
+    It reads the next message of one side when the other side has taken the last. ``request``: limits the time that the
+    engine has to take one, and may be stopped.
     """
 
-    def __init__(self, client: WebSocketPeer, engine: ClientConnection, stall: float, now: Callable[[], float]) -> None:
+    def __init__(self, client: ClientWebSocket, engine: ClientConnection, request: WebSocketToEngine) -> None:
         self._client = client
         self._engine = engine
-        self._stall = stall
-        self._now = now
-        self.deadline = NEVER
+        self._request = request
 
-    async def carry(self, stop: asyncio.Future[RequestError]) -> None:
-        """Carry messages until a side ends, or until ``stop`` has the error to end both with."""
+    async def carry(self) -> None:
+        """Carry messages until a side ends, or the request is stopped."""
+        stop = self._request.stopped
         up, down = asyncio.ensure_future(self._up()), asyncio.ensure_future(self._down())
         ends: set[asyncio.Future[Any]] = {up, down, stop}
         try:
@@ -148,12 +140,12 @@ class WebSocketPipe:
     async def _up(self) -> Farewell:
         """Carry the client's messages to the engine."""
         while not isinstance(message := await self._client.receive(), Farewell):
-            self.deadline = self._now() + self._stall if self._stall else NEVER
+            self._request.await_engine(waits=True)
             with contextlib.suppress(
                 ConnectionClosed
             ):  # _down ends then, after it has passed on the engine's last messages
                 await self._engine.send(message)
-            self.deadline = NEVER
+            self._request.await_engine(waits=False)
         return message
 
     async def _down(self) -> Farewell:

@@ -16,8 +16,8 @@ from websockets.http11 import Request, Response
 from websockets.protocol import SEND_EOF, State
 from websockets.server import ServerProtocol
 
-from enginehouse.domain.request import Headers
-from enginehouse.relay.response_writer import Farewell
+from enginehouse import Headers
+from enginehouse_web_sockets.farewell import Farewell
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ _CLOSE_WITHIN_S: Final = 10.0
 
 
 class ClientWebSocket(asyncio.Protocol):
-    """The client's side of a WebSocket (RFC 6455), a ``WebSocketPeer``, in place of the HTTP connection.
+    """The client's side of a WebSocket (RFC 6455), in place of the HTTP connection.
 
     ``largest``: the size limit of a message in bytes. ``connections``: the server's, which this joins while it is open.
     It reads the next message when the last one was taken.

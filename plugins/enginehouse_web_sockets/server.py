@@ -1,40 +1,42 @@
-"""Serves a client's WebSocket: by an engine, or by an ASGI application."""
+"""Takes over the connections of clients that ask for a WebSocket."""
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
-from starlette.types import ASGIApp, Message, Scope
 
-from enginehouse.domain.errors import RequestError
-from enginehouse.domain.request import Headers
-from enginehouse.http.admission import Admission
-from enginehouse.http.relayed_paths import check_path
-from enginehouse.http.web_socket import ClientWebSocket
-from enginehouse.interfaces.authenticators import AdmittedCaller
-from enginehouse.relay.jobs.engine_job import EngineCall
-from enginehouse.relay.response_writer import Farewell
+from enginehouse import Headers, RequestError, WebSocketServer
+from enginehouse.web_sockets import Handshake, WebSocketToEngine
+from enginehouse_web_sockets.client_socket import ClientWebSocket
+from enginehouse_web_sockets.farewell import Farewell
+from enginehouse_web_sockets.relayed_socket import RelayedSocket
 
 _OFFERED_KEY: Final = "openai-insecure-api-key."
 
 
-async def serve_engine(
-    client: ClientWebSocket, path: str, headers: Headers, call: EngineCall, admission: Admission
-) -> None:
-    """Connect ``client`` with the engine of ``call``. A refused handshake gets the error's envelope."""
+class Server(WebSocketServer):
+    """Connects clients with engines, or lets the routes of an ASGI application talk with them."""
 
-    def enter() -> AdmittedCaller | None:
-        caller = admission.admit_web_socket(_with_offered_key(headers, client))
-        check_path(call.target)
-        return caller
+    def open(self, handshake: Handshake) -> None:
+        client = ClientWebSocket(handshake.transport, handshake.largest, handshake.connections)
+        if handshake.engine is None:
+            serve = partial(_serve_application, client, handshake)
+        else:
+            serve = partial(_serve_engine, client, handshake, handshake.engine)
+        client.open(handshake.url, handshake.headers, handshake.behind, serve, handshake.tasks)
 
-    socket = admission.relay.web_socket(path, headers, call, largest=admission.max_body)
+
+async def _serve_engine(client: ClientWebSocket, handshake: Handshake, begin: Callable[[], WebSocketToEngine]) -> None:
+    """Connect ``client`` with an engine. A refused handshake gets the error's envelope."""
+    headers = _with_offered_key(handshake.headers, client)
+    request = begin()
     try:
-        await socket.run(client, enter)
+        await request.serve(headers, RelayedSocket(client, request, handshake.largest, handshake.memory))
     except RequestError as error:
-        lines = [(b"content-type", b"application/json"), (b"x-request-id", socket.request_id)]
+        lines = [(b"content-type", b"application/json"), (b"x-request-id", request.request_id)]
         if error.retry_after is not None:
             lines.append((b"retry-after", b"%d" % error.retry_after))
         await client.refuse(error.status, lines, msgspec.json.encode(error.envelope()))
@@ -52,11 +54,11 @@ def _with_offered_key(headers: Headers, client: ClientWebSocket) -> Headers:
     return [*headers, (b"authorization", b"Bearer " + keys[0].removeprefix(_OFFERED_KEY).encode("latin-1"))]
 
 
-async def serve_application(client: ClientWebSocket, scope: Scope, application: ASGIApp) -> None:
-    """Let a route of ``application`` talk with ``client`` (ASGI 3.0, WebSocket 2.3)."""
+async def _serve_application(client: ClientWebSocket, handshake: Handshake) -> None:
+    """Let a route of the application talk with ``client`` (ASGI 3.0, WebSocket 2.3)."""
     served = _Served(client)
-    scope = {**scope, "subprotocols": client.subprotocols, "extensions": {"websocket.http.response": {}}}
-    await application(scope, served.receive, served.send)
+    more = {"subprotocols": client.subprotocols, "extensions": {"websocket.http.response": {}}}
+    await handshake.application({**handshake.scope, **more}, served.receive, served.send)
 
 
 class _Served:
@@ -67,7 +69,7 @@ class _Served:
         self._connected = False
         self._refusal: tuple[int, Headers] = (403, [])
 
-    async def receive(self) -> Message:
+    async def receive(self) -> dict[str, Any]:
         if not self._connected:
             self._connected = True
             return {"type": "websocket.connect"}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from enginehouse.http.web_socket import ClientWebSocket
-from enginehouse.relay.response_writer import Farewell
+from enginehouse_web_sockets.client_socket import ClientWebSocket
+from enginehouse_web_sockets.farewell import Farewell
 from tests.support.fake_transport import FakeTransport
 from tests.support.waiting import until
 

@@ -1,1 +1,0 @@
-"""WebSockets between clients and engines."""

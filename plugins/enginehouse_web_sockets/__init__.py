@@ -1,0 +1,21 @@
+"""WebSockets (RFC 6455) between clients and engines, or clients and the gateway's own pages.
+
+::
+
+    server          takes over the connection of a client that asks for a WebSocket
+    client_socket   the client's side
+    engine_socket   the engine's side, and the messages between the two
+    relayed_socket  a client's WebSocket to an engine
+    farewell        how a side ended
+"""
+
+from __future__ import annotations
+
+from enginehouse import Register, WebSocketServer, hookimpl
+from enginehouse_web_sockets.server import Server
+
+
+@hookimpl
+def register_web_socket_servers(register: Register[WebSocketServer]) -> None:
+    """Register the server, which every gateway uses."""
+    register("web_sockets", Server)
