@@ -8,6 +8,7 @@
     sampling            its figures, once a second
     request_path        what relays requests, in a gateway or in one of its workers, and how it is changed
     plan                a configuration as it is used, checked, with its drivers and warnings
+    needs               what it needs of plugins, such as types that it names
     build               makes parts of it from the configuration
     build_relay         makes the rules of the relay, and finds what keeps streams
     build_middleware    finds what stands between clients and their requests

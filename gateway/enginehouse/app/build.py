@@ -108,8 +108,22 @@ def build_drivers(
 ) -> dict[str, DriverSupport]:
     """Every driver that ``config`` uses, by type, guarded. Those of ``before`` stay in use."""
     return {
-        type: before[type] if type in before else outside.driver(_driver(config, registry, type, key))
-        for type, key in _driver_types(config).items()
+        type: before[type] if type in before else build_driver(config, registry, type, key, outside)
+        for type, key in driver_types(config).items()
+    }
+
+
+def build_driver(config: Config, registry: Registry, type: str, key: str, outside: Outside) -> DriverSupport:
+    """The driver of ``type``, guarded, which the configuration key ``key`` names."""
+    driver: Driver = create(config, registry, "driver", type, key)
+    return outside.driver(guarded_driver(identity(registry, "driver", type), driver))
+
+
+def driver_types(config: Config) -> Mapping[str, str]:
+    """The types of drivers that ``config`` uses, each with a key that names it."""
+    names = {backend.driver: f"backends.{name}.driver" for name, backend in config.backends.items()}
+    return names | {
+        model.engine_driver: f"models.{name}.driver" for name, model in config.models.items() if model.launches
     }
 
 
@@ -131,22 +145,10 @@ def reached(config: Config) -> Iterator[tuple[str, str, BackendSettings]]:
             )
 
 
-def _driver(config: Config, registry: Registry, type: str, key: str) -> DriverSupport:
-    driver: Driver = create(config, registry, "driver", type, key)
-    return guarded_driver(identity(registry, "driver", type), driver)
-
-
 def build_launcher(config: Config, registry: Registry, type: str, host: str) -> Launcher:
     """The launcher of ``host``, guarded. Raises ``ConfigError`` or ``PluginError``."""
     launcher: Launcher = create(config, registry, "launcher", type, f"hosts.{host}.launcher")
     return guarded_launcher(identity(registry, "launcher", type), launcher)
-
-
-def _driver_types(config: Config) -> Mapping[str, str]:
-    names = {backend.driver: f"backends.{name}.driver" for name, backend in config.backends.items()}
-    return names | {
-        model.engine_driver: f"models.{name}.driver" for name, model in config.models.items() if model.launches
-    }
 
 
 def build_fleet(

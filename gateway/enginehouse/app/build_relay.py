@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from enginehouse.app.build import reached
 from enginehouse.app.plugin_instances import create_installed
 from enginehouse.config.routing import Aliases, parse_hedge_after
 from enginehouse.config.schema import Config
-from enginehouse.config.shape import dotted
-from enginehouse.domain.errors import ConfigError, PluginError
+from enginehouse.domain.errors import PluginError
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.engines.launch_line import launch_spec
 from enginehouse.interfaces.continuers import Continuer
@@ -79,11 +78,10 @@ def _launch_specs(config: Config, drivers: Drivers) -> Mapping[str, LaunchSpec]:
 def find_continuer(config: Config, registry: Registry) -> Continuer | None:
     """The continuer of the enabled plugins; ``None`` if there is none, and streams end with their engines.
 
-    Raises ``ConfigError`` if the configuration needs one, and ``PluginError`` if there are several.
+    Raises ``PluginError`` if there are several.
     """
     found = find_only(config, registry, "continuer", "continue streams")
     if found is None:
-        check_continuation(config, None)
         return None
     plugin, continuer = found
     return continuer if plugin.trusted else GuardedContinuer(plugin, continuer)
@@ -99,23 +97,3 @@ def find_only(config: Config, registry: Registry, kind: str, does: str) -> tuple
         names = " and ".join(str(plugin) for plugin, _ in made)
         raise PluginError(f"{names} both {does}: disable the plugin of one of them")
     return made[0] if made else None
-
-
-def check_continuation(config: Config, continuer: Continuer | None) -> None:
-    """Raise ``ConfigError`` for what needs a continuer, if there is none."""
-    if continuer is None and (key := next(_needs(config), "")):
-        remedy = "enable the plugin 'continuation', or remove the key"
-        raise ConfigError("no enabled plugin continues streams", key=key, remedy=remedy)
-
-
-def _needs(config: Config) -> Iterator[str]:
-    """The keys that ask for a continuer. ``routing.broken_stream`` is ``continue`` by default, so it does not."""
-    if config.routing.gather:
-        yield "routing.gather"
-    if config.routing.broken_stream == "restart":
-        yield "routing.broken_stream"
-    for name, model in config.models.items():
-        if model.broken_stream in ("continue", "restart"):
-            yield dotted(("models", name, "broken_stream"))
-    if config.rescheduling.enabled:
-        yield "rescheduling.enabled"

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from enginehouse.aio.clock import Clock
 from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.app.needs import accounting_type
 from enginehouse.app.plugin_instances import ConfiguredPlugins, create, identity, prepare
 from enginehouse.config.auth import LimitAmounts
-from enginehouse.config.schema import Config, LimitSettings
+from enginehouse.config.schema import Config
 from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.usage import AuditEntry
@@ -71,7 +71,6 @@ class Callers:
         self.accounting, context.counted_by = accounting, self._counted_by
         self.authentication = Authentication(accounting, context.clock.epoch, shared and shared.changes)
         accounting.join(_CountedProcess(context, self.authentication, registry, shared))
-        _check_needs(config, registry, made)
         configured = ConfiguredPlugins(config, registry)
         self.authentication.use([each for each in made if prepare_authenticator(registry, each, configured)])
 
@@ -181,7 +180,6 @@ class _CountedProcess:
 def check_callers(config: Config, registry: Registry) -> None:
     """Raise ``ConfigError`` or ``PluginError`` if the callers of ``config`` could not be known, or what they use."""
     made = make_authenticators(config, registry)
-    _check_needs(config, registry, made)
     accounting = _accounting(made)
     if accounting is not None:
         accounting[1].join(_CountedProcess(None, Authentication(Accounting()), registry, None))
@@ -191,11 +189,8 @@ def check_callers(config: Config, registry: Registry) -> None:
 
 def share_accounts(registry: Registry, processes: int) -> Any:
     """What so many processes of a gateway share of its accounting. Call it before they are forked."""
-    for type in registry.types("authenticator"):
-        factory = registry.get("authenticator", type).factory
-        if inspect.isclass(factory) and issubclass(factory, Accounting):
-            return factory.share(processes)
-    return None
+    entry = accounting_type(registry)
+    return None if entry is None else entry.factory.share(processes)
 
 
 def make_authenticators(config: Config, registry: Registry) -> list[ActiveAuthenticator]:
@@ -224,23 +219,3 @@ def _accounting(made: Sequence[ActiveAuthenticator]) -> tuple[PluginId, Accounti
         names = " and ".join(str(plugin) for plugin, _ in found)
         raise PluginError(f"{names} both count requests: disable the plugin of one of them")
     return found[0] if found else None
-
-
-def _check_needs(config: Config, registry: Registry, made: Sequence[ActiveAuthenticator]) -> None:
-    """Raise ``ConfigError`` for what no enabled plugin does: it would let requests pass that nobody counts."""
-    limits = config.limits != LimitSettings()
-    if config.auth.keys or config.auth.jwt or config.server.per_address or limits:
-        registry.get("limit_store", config.limits.store, "limits.store")
-    if config.auth.keys:
-        registry.get("authenticator", _KEYS, "auth.keys")
-    if config.auth.jwt is not None:
-        registry.get("authenticator", "jwt", "auth.jwt")
-    wanted: Mapping[str, object] = {
-        "server.per_address": config.server.per_address,
-        "limits.store": limits,
-        "usage.store": config.usage.store not in ("", "none"),
-    }
-    for key, is_set in wanted.items():
-        if is_set and _accounting(made) is None:
-            remedy = "enable the plugin 'callers', or remove the key"
-            raise ConfigError("no enabled plugin counts requests", key=key, remedy=remedy)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
 from enginehouse.app.build import build_launcher, build_swapper
 from enginehouse.app.callers import check_callers
 from enginehouse.app.config_diff import diff_configs
-from enginehouse.app.plan import check_scheduling, make_plan
+from enginehouse.app.needs import unmet_needs
+from enginehouse.app.plan import make_plan
 from enginehouse.app.plugin_instances import create, create_installed, identity
 from enginehouse.app.request_path import PathChange, RequestPath
 from enginehouse.app.services.service_access import GatewayParts
@@ -18,6 +19,7 @@ from enginehouse.app.services.service_changes import Joined, JoinedBackends, Mod
 from enginehouse.app.services.service_runner import Services
 from enginehouse.app.services.status_puller import build_puller
 from enginehouse.config.schema import Config, HostSettings, ModelSettings
+from enginehouse.domain.errors import ConfigError
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.launch_line import fingerprint, launch_line, launch_rules
 from enginehouse.engines.managed_engines import ManagedEngines
@@ -74,9 +76,10 @@ class CurrentConfig:
         shutting down.
         """
         self.path.relay.check_open()
+        registry = self.path.registry
+        change = ConfigChange(self, self.joined.joined_to(self.sizes.sized(new)), unmet_needs(new, registry))
         self.services.check(new)
-        check_callers(new, self.path.registry)
-        change = ConfigChange(self, self.joined.joined_to(self.sizes.sized(new)))
+        check_callers(new, registry)
         for warning in change.warnings:
             _log.warning("%s", warning)
         return change
@@ -113,17 +116,17 @@ class ConfigChange:
     """A prepared change: holds everything that the configuration ``joined`` needs, while the old one stays in force.
 
     ``diff`` says what changes. ``context`` is the hosts' view of the new configuration; ``context.config`` keeps old
-    values where a change needs a restart. ``joined`` has the backends that services found.
+    values where a change needs a restart. ``joined`` has the backends that services found. ``found``: errors of the new
+    configuration.
     """
 
-    def __init__(self, current: CurrentConfig, joined: Joined) -> None:
+    def __init__(self, current: CurrentConfig, joined: Joined, found: Iterable[ConfigError] = ()) -> None:
         path, registry, context = current.path, current.path.registry, current.context
-        new, drivers, self.warnings = make_plan(joined.config, registry, path.outside, context.drivers)
+        new, drivers, self.warnings = make_plan(joined.config, registry, path.outside, context.drivers, found)
         self.joined = joined
         launched = partial(_launched, {**context.drivers, **drivers})
         fixed = {*_KEPT_KINDS, *(type for kind in _KEPT_KINDS for type in registry.types(kind))}
         self.diff, config = diff_configs(context.config, new, launched, fixed)
-        check_scheduling(config, registry)
         self._current = current
         self._old = context.config
         self._path_change = PathChange(path, config, drivers)

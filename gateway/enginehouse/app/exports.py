@@ -93,13 +93,6 @@ def find_exporter(
     return found[-1] if found else None
 
 
-def check_access_log(config: Config, registry: Registry) -> None:
-    """Raise ``ConfigError`` if ``config`` asks for an access log that no plugin writes."""
-    if config.telemetry.access_log and "access_log" not in registry.types("observer"):
-        remedy = "enable the plugin 'access_log'"
-        raise ConfigError("no plugin writes the access log", key="telemetry.access_log", remedy=remedy)
-
-
 def warn_of_variable(settings: TelemetrySettings, environ: Mapping[str, str]) -> None:
     """Log that OpenTelemetry's variable asks for traces that no plugin exports, if ``settings`` leave that to it."""
     wanted = environ.get("OTEL_TRACES_EXPORTER", "")

@@ -24,8 +24,9 @@ from enginehouse.app.metrics import (
     request_metrics,
     worker_metrics,
 )
+from enginehouse.app.needs import unmet_needs
 from enginehouse.app.pages import Pages
-from enginehouse.app.plan import check_scheduling, make_plan, warn_of_missing
+from enginehouse.app.plan import make_plan, warn_of_missing
 from enginehouse.app.reload import ConfigSource, Reloader
 from enginehouse.app.request_path import RequestPath
 from enginehouse.app.sampling import EverySecond
@@ -79,10 +80,9 @@ class Gateway:
         shared: SharedAccounts | None = None,
     ) -> None:
         outside = outside or Outside()
-        config, drivers, warnings = make_plan(config, registry, outside, {})
+        config, drivers, warnings = make_plan(config, registry, outside, {}, unmet_needs(config, registry))
         for warning in warnings:
             _log.warning("%s", warning)
-        check_scheduling(config, registry)
         self.registry = registry
         self.log = log or GatewayLog()
         self.closing = asyncio.Event()

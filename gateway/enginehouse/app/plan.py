@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from enginehouse.aio.slow_work import run_slowly
-from enginehouse.app.build import build_drivers, build_launcher, build_sources, build_swapper
+from enginehouse.app.build import build_driver, build_launcher, build_sources, build_swapper, driver_types
 from enginehouse.app.build_router import make_strategy
 from enginehouse.app.config_diff import differences
 from enginehouse.app.plugin_instances import check_parameters, create
 from enginehouse.config.scheduling import ReschedulingSettings
 from enginehouse.config.schema import Config, HostSettings, ModelSettings
 from enginehouse.config.shape import dotted
-from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError, PullFailed
+from enginehouse.domain.errors import ConfigError, ConfigErrors, EnginehouseError, PluginError, PullFailed
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.names import did_you_mean
 from enginehouse.domain.replica import Role
@@ -44,19 +44,69 @@ class GatewayPlan(NamedTuple):
     warnings: Sequence[str]
 
 
-def make_plan(config: Config, registry: Registry, outside: Outside, before: Mapping[str, DriverSupport]) -> GatewayPlan:
+def make_plan(
+    config: Config,
+    registry: Registry,
+    outside: Outside,
+    before: Mapping[str, DriverSupport],
+    found: Iterable[ConfigError] = (),
+) -> GatewayPlan:
     """Check ``config`` and make its drivers; those of ``before`` stay in use. Starts nothing.
 
-    Raises ``ConfigError`` or ``PluginError`` for parameters that no plugin has, for drivers that cannot be made, and
-    for launch lines that would fail later.
+    ``found``: what is wrong with it besides.
+    Raises ``ConfigError``, ``ConfigErrors`` with all errors if parts of it are wrong that do not depend on each other,
+    or ``PluginError``.
     """
-    check_parameters(config, registry)
-    settled, warnings = settle(config, registry)
-    drivers = build_drivers(settled, registry, before, outside)
-    _check_launch_lines(settled, drivers, registry)
+    errors = _Errors(found)
+    settled, drivers = config, dict[str, DriverSupport]()
+    warnings: Sequence[str] = ()
+    with errors:
+        check_parameters(config, registry)
+    with errors:
+        settled, warnings = settle(config, registry)
+    for type, key in driver_types(settled).items():
+        with errors:
+            drivers[type] = before.get(type) or build_driver(settled, registry, type, key, outside)
+    with errors:
+        _check_sources(settled, registry)
+    for name, model in settled.models.items():
+        if model.launches and model.engine_driver in drivers:
+            with errors:
+                _check_launch(settled, name, model, drivers[model.engine_driver], registry)
+    with errors:
+        create(settled, registry, "scheduler", settled.scheduling.scheduler, "scheduling.scheduler")
+    for host in host_names(settled):
+        with errors:
+            facts = host_facts(settled, host)
+            check_preloads(settled, facts, build_swapper(settled, registry, facts))
+    errors.raise_all()
     for warning in _of_roles(settled, drivers, registry):
         _log.warning("%s", warning)
     return GatewayPlan(settled, drivers, warnings)
+
+
+class _Errors:
+    """Collects the ``ConfigError`` of each ``with`` block, besides ``found``. Equal ones count once."""
+
+    def __init__(self, found: Iterable[ConfigError]) -> None:
+        self._found = {str(error): error for error in found}
+
+    def raise_all(self) -> None:
+        """Raise what was found, if anything was."""
+        found = [*self._found.values()]
+        self._found.clear()  # an error refers to the frames that it passes, and these to this object
+        if len(found) > 1:
+            raise ConfigErrors(found)
+        if found:
+            raise found.pop()
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, type: object, error: BaseException | None, traceback: object) -> bool:
+        if isinstance(error, ConfigError):
+            self._found.setdefault(str(error), error.with_traceback(None))
+            return True
+        return False
 
 
 def settle(config: Config, registry: Registry) -> tuple[Config, Sequence[str]]:
@@ -112,32 +162,20 @@ def _without_effect(config: Config) -> Iterator[str]:
                 yield f"{dotted(('models', name, key))} has no effect: {reason}"
 
 
-def check_scheduling(config: Config, registry: Registry) -> None:
-    """Check schedulers' parameters and swappers' rules now, before the gateway starts."""
-    create(config, registry, "scheduler", config.scheduling.scheduler, "scheduling.scheduler")
-    for host in host_names(config):
-        facts = host_facts(config, host)
-        check_preloads(config, facts, build_swapper(config, registry, facts))
-
-
-def _check_launch_lines(config: Config, drivers: Mapping[str, DriverSupport], registry: Registry) -> None:
-    """Make the launch line of every model, on no port. Raises ``ConfigError``, or ``PluginError`` if a driver fails."""
-    _check_sources(config, registry)
-    for name, model in config.models.items():
-        if not model.launches:
-            continue
-        type = model.engine_driver
-        try:
-            launch_line(name, model, unguarded(drivers[type]).launch, port=0)
-            for host in model.hosts:
-                launcher = build_launcher(config, registry, config.host_settings(host).launcher, host)
-                check_placement(config, name, host, launcher)
-        except EnginehouseError:
-            raise
-        except (Exception, SystemExit) as error:
-            problem = f"the driver '{type}' has no launch line for models.{name}:"
-            raise registry.get("driver", type).failure(problem, error) from error
-        launch_line(name, model, drivers[type].launch, port=0)  # the guard checks the driver's answers
+def _check_launch(config: Config, name: str, model: ModelSettings, driver: DriverSupport, registry: Registry) -> None:
+    """Make the launch line of a model, on no port. Raises ``ConfigError``, or ``PluginError`` if its driver fails."""
+    type = model.engine_driver
+    try:
+        launch_line(name, model, unguarded(driver).launch, port=0)
+        for host in model.hosts:
+            launcher = build_launcher(config, registry, config.host_settings(host).launcher, host)
+            check_placement(config, name, host, launcher)
+    except EnginehouseError:
+        raise
+    except (Exception, SystemExit) as error:
+        problem = f"the driver '{type}' has no launch line for models.{name}:"
+        raise registry.get("driver", type).failure(problem, error) from error
+    launch_line(name, model, driver.launch, port=0)  # the guard checks the driver's answers
 
 
 async def warn_of_missing(context: HostContext) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from enginehouse.app.build import build_admission, build_fleet, renew_upstreams, time_limits
 from enginehouse.app.build_middleware import find_middleware, use_middleware
-from enginehouse.app.build_relay import check_continuation, configure_relay, find_continuer, find_only
+from enginehouse.app.build_relay import configure_relay, find_continuer, find_only
 from enginehouse.app.build_router import build_router, needs_new_router
 from enginehouse.app.callers import Callers, Deliver, SharedAccounts
-from enginehouse.app.exports import TraceTaker, build_tracer, check_access_log, find_exporter
+from enginehouse.app.exports import TraceTaker, build_tracer, find_exporter
 from enginehouse.app.plugin_instances import (
     ConfiguredPlugins,
     create,
@@ -68,7 +68,6 @@ class RequestPath:
         observers = list(create_installed(config, registry, "observer"))
         self.observers = Observers([observer for _, observer in observers], [plugin for plugin, _ in observers])
         self.exporter = find_exporter(config.telemetry, observers)
-        check_access_log(config, registry)
         middleware = find_middleware(config, registry)
         types = protocols_of_plugins(config, registry) if "protocols" in middleware else ()
         protocols = create_installed(config, registry, "protocol", types)
@@ -169,8 +168,6 @@ class PathChange:
 
     def __init__(self, path: RequestPath, config: Config, drivers: dict[str, DriverSupport]) -> None:
         context, registry, old = path.relay.context, path.registry, path.config
-        check_continuation(config, context.continuer)
-        check_access_log(config, registry)
         self._path, self._config, self._drivers = path, config, drivers
         self._fleet = build_fleet(config, drivers=drivers)
         self._kv_events = kv_events_of(config, drivers)

@@ -9,13 +9,14 @@ import msgspec
 import pytest
 
 from enginehouse import Candidate, ConfigError, Requirements, Scorer
-from enginehouse.app import build_router
+from enginehouse.app import Gateway, build_router
 from enginehouse.app.build import build_fleet
 from enginehouse.app.gateway import rehearse_start
 from enginehouse.app.plan import settle
 from enginehouse.backends import ModelSettings
 from enginehouse.config.routing import RoutingSettings, ScorerSettings
-from enginehouse.config.schema import BackendModelSettings, BackendSettings, Config, PluginSettings
+from enginehouse.config.schema import BackendModelSettings, BackendSettings, Config, HostSettings, PluginSettings
+from enginehouse.domain.errors import ConfigErrors
 from enginehouse.drivers import EngineClient, LoadedModel
 from enginehouse.errors import PluginFailed
 from enginehouse.interfaces.driver_support import support_of
@@ -77,6 +78,23 @@ def test_a_server_that_loads_models_knows_them_by_its_own_names() -> None:
     config = Config(backends={"a": BackendSettings(url="http://a", driver="loads", models=models)})
     with pytest.raises(ConfigError, match=r"backends\.a\.models\.m\.upstream.*routing\.aliases"):
         build_fleet(config, drivers={"loads": support_of(Loads())})
+
+
+async def test_a_start_and_a_change_tell_all_errors_at_once() -> None:
+    registry = load_plugins(PluginSettings()).registry
+    faulty = Config(
+        backends={"a": BackendSettings(url="http://a", driver="vlm")},
+        models={"n": ModelSettings(driver="simm")},
+        routing=RoutingSettings(filters=["helth"]),
+        hosts={"local": HostSettings(launcher="slrm")},
+    )
+    keys = ["backends.a.driver", "models.n.driver", "hosts.local.launcher", "routing.filters"]
+    with pytest.raises(ConfigErrors) as at_start:
+        Gateway(faulty, registry)
+    assert [error.key for error in at_start.value.errors] == keys
+    with pytest.raises(ConfigErrors) as at_change:
+        Gateway(Config(), registry).current.prepare(faulty)
+    assert [error.key for error in at_change.value.errors] == keys
 
 
 @pytest.fixture

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse.app.plan import check_scheduling
+from enginehouse.app.plan import make_plan
 from enginehouse.config.load_config import load_config
 from enginehouse.config.schema import PluginSettings
 from enginehouse.domain.errors import ConfigError
 from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.relay.upstream.outside import Outside
 
 MODELS = "".join(f'[models.{name}]\ndriver = "sim"\npreload = true\nmemory = "2GiB"\n' for name in "ab")
 THIRD = '[models.c]\ndriver = "sim"\npreload = true\n'
@@ -23,7 +24,7 @@ GROUP = '[scheduling.groups.g]\nmembers = ["a", "b"]\nswap = {}\n'
 def check(path: Path, text: str) -> None:
     file = path / "enginehouse.toml"
     file.write_text(text)
-    check_scheduling(load_config(file, {}).config, load_plugins(PluginSettings()).registry)
+    make_plan(load_config(file, {}).config, load_plugins(PluginSettings()).registry, Outside(), {})
 
 
 @pytest.mark.parametrize(

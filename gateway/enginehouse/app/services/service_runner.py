@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,14 +14,14 @@ from starlette.routing import BaseRoute
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import run_within
 from enginehouse.app.metrics import numbers
+from enginehouse.app.needs import service_table
 from enginehouse.app.plugin_instances import create, identity, prepare
 from enginehouse.app.services.service_access import GatewayParts, ServiceAccess
-from enginehouse.config.schema import Config, ModelSettings, ReplicaRange
+from enginehouse.config.schema import Config
 from enginehouse.config.shape import dotted
-from enginehouse.domain.errors import ConfigError, EnginehouseError, RequestError
+from enginehouse.domain.errors import EnginehouseError, RequestError
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.interfaces.drivers import SupportsLoading
 from enginehouse.interfaces.services import Measured, Service
 from enginehouse.telemetry.plugin_failures import await_plugin, plugin_errors
 
@@ -174,12 +174,10 @@ class Services:
         self._config = parts.path.config
         self._is_open = False
         self._ending: list[asyncio.Task[None]] = []
-        self._check_needs(self._config)
         self._runs = {type: self._run(type) for type in self._wanted(self._config)}
 
     def check(self, config: Config) -> None:
         """Raise ``ConfigError`` or ``PluginError`` for what services could not do with ``config``."""
-        self._check_needs(config)
         for type in self._wanted(config):
             ServiceRun(self._parts, type, lambda: config, ServicePages([], []))
 
@@ -240,50 +238,8 @@ class Services:
 
     def _wanted(self, config: Config) -> Sequence[str]:
         """The types that run: those with a table of their own, and those for which ``config`` has one."""
-        own = [type for type in self._registry.types("service") if self._table(type)]
+        own = [type for type in self._registry.types("service") if service_table(self._registry, type)]
         return [*own, *(type for type in config.service_tables if type not in own)]
-
-    def _table(self, type: str) -> str:
-        """The table of the configuration that the service reads, besides ``[services.TYPE]``; empty if there is none.
-
-        Raises ``PluginError`` if the configuration has no such table.
-        """
-        entry = self._registry.get("service", type)
-        table: str = getattr(entry.factory, "table", "")
-        if table and table not in Config.__struct_fields__:
-            raise entry.error(f"the service '{type}' reads the table '{table}', which the configuration does not have")
-        return table
-
-    def _check_needs(self, config: Config) -> None:
-        """Raise ``ConfigError`` for a table that no installed service reads: it would silently do nothing."""
-        read = {self._table(type) for type in self._registry.types("service")}
-        drivers = {name: self._registry.get("driver", name).factory for name in self._registry.types("driver")}
-        loading = [
-            name for name, made in drivers.items() if isinstance(made, type) and issubclass(made, SupportsLoading)
-        ]
-        for table, key, plugin in _needs(config, loading):
-            if table not in read:
-                remedy = f"enable the plugin '{plugin}', or remove the key"
-                raise ConfigError("no service of an enabled plugin does this", key=key, remedy=remedy)
-
-
-def _needs(config: Config, loading: Collection[str]) -> Iterator[tuple[str, str, str]]:
-    """The tables that ask for a service: the table that it reads, the key, and the bundled plugin that has it.
-
-    ``loading``: the drivers whose servers load models themselves.
-    """
-    for name, backend in config.backends.items():
-        if backend.driver in loading:
-            yield "backends", dotted(("backends", name, "driver")), "remote"
-    for name in config.discovery:
-        yield "discovery", dotted(("discovery", name)), "discovery"
-    if config.rescheduling.enabled:
-        yield "rescheduling", "rescheduling.enabled", "rescheduling"
-    for name, model in config.models.items():
-        if isinstance(model.replicas, ReplicaRange):
-            yield "scheduling", dotted(("models", name, "replicas")), "scaling"
-        if model.keep_cache not in (0, ModelSettings().keep_cache):
-            yield "models", dotted(("models", name, "keep_cache")), "kept_caches"
 
 
 async def _finished(call: Callable[[], Awaitable[None] | None]) -> None:
