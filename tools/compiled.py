@@ -64,7 +64,6 @@ MODULES = {
         "continuation_job",
         "engine_job",
         "form_job",
-        "gathering_job",
         "hand_over_job",
         "job",
         "mirror_job",

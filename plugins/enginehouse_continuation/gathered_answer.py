@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from enginehouse.continuers import Gathering, MemoryShare, read_events
+from enginehouse.errors import UpstreamError
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _raw_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -44,9 +45,9 @@ class GatheredAnswer(Gathering):
         self._held.append(piece)
         self._size += len(piece)
         if self._size > _MOST_UNREAD:
-            self.read()
+            self._read()
 
-    def read(self) -> None:
+    def _read(self) -> None:
         pieces, self._held, self._size = self._held, [], 0
         for event in read_events(b"".join(pieces)):
             data = event.data
@@ -54,7 +55,7 @@ class GatheredAnswer(Gathering):
                 continue
             if event.name == "error":
                 self.error = _decode(data)
-            elif not self.why:
+            else:
                 self._add(_decode(data))
 
     def release(self) -> None:
@@ -63,6 +64,7 @@ class GatheredAnswer(Gathering):
         self._share.give_back()
 
     def body(self) -> bytes:
+        self._read()
         choices = [_whole(choice) for _, choice in sorted(self._choices.items())]
         fields = {"choices": choices, **self._fields}
         kind = fields.get("object")
@@ -80,8 +82,8 @@ class GatheredAnswer(Gathering):
                     added += _size_of(value)
                 self._fields[name] = value
         if why := self._share.take(added):
-            self.why = why
             self.release()
+            raise UpstreamError(f"The engine's answer was dropped while the gateway gathered it: {why}")
 
 
 def _join(known: dict[str, Any], new: dict[str, Any]) -> int:

@@ -152,10 +152,9 @@ class KeptStream(ABC):
 class Gathering(ABC):
     """Makes one answer of the events of a stream, for a client that asked for no stream.
 
-    ``why``: why nothing is kept any more; empty if all is. ``error``: the data of an error event.
+    ``error``: the data of an error event, once ``body`` was asked for.
     """
 
-    why: str = ""
     error: dict[str, Any] | None = None
 
     @abstractmethod
@@ -164,15 +163,14 @@ class Gathering(ABC):
 
     @abstractmethod
     def add(self, piece: bytes) -> None:
-        """Take whole events. Raises ``ValueError`` for one that is not a JSON object."""
+        """Take whole events.
 
-    @abstractmethod
-    def read(self) -> None:
-        """Read the rest of what was added. Raises as ``add`` does."""
+        Raises ``ValueError`` for one that is not a JSON object, and ``UpstreamError`` if the answer is too large.
+        """
 
     @abstractmethod
     def body(self) -> bytes:
-        """The answer as the engine would have sent it without a stream."""
+        """The answer as the engine would have sent it without a stream. Raises as ``add`` does."""
 
     @abstractmethod
     def release(self) -> None:

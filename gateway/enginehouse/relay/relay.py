@@ -18,7 +18,6 @@ from enginehouse.relay.context import RelayContext
 from enginehouse.relay.heads import find_request_id
 from enginehouse.relay.jobs.engine_job import EngineCall, EngineJob
 from enginehouse.relay.jobs.form_job import FormJob, UploadJob
-from enginehouse.relay.jobs.gathering_job import GatheringJob
 from enginehouse.relay.jobs.hand_over_job import HandOverJob
 from enginehouse.relay.jobs.job import InferenceJob
 from enginehouse.relay.jobs.mirror_job import MirrorJob
@@ -192,20 +191,16 @@ class Relay:
         decoded: InferenceRequest | None = None,
     ) -> RelayedRequest:
         request_id, context = self.request_id(headers), self.context
-        gathering = GatheringWriter(writer) if context.gather else None
-        job: InferenceJob
-        if context.router.strategies.hands_over:
-            job = HandOverJob(context, path, headers, request_id, gathering)
-        elif gathering is not None:
-            job = GatheringJob(context, path, headers, request_id, gathering)
-        else:
-            job = InferenceJob(context, path, headers, request_id)
+        hands_over = context.router.strategies.hands_over
+        job = (HandOverJob if hands_over else InferenceJob)(context, path, headers, request_id)
+        if context.gather:
+            job.gathering = writer = GatheringWriter(writer)
         job.decoded, job.backend = decoded, backend
         if translation is not None:
             job.translation, job.keep_alive = translation, translation.keep_alive
         if path in context.protocols:
             job.protocol_line = b"x-enginehouse-protocol: native\r\n"
-        return RelayedRequest(job, gathering or writer, self.requests)
+        return RelayedRequest(job, writer, self.requests)
 
     def _open_mirror(
         self, writer: ResponseWriter, path: str, headers: Headers, request_id: bytes, real: RequestRecord

@@ -17,7 +17,6 @@ def gathered(*chunks: object) -> dict[str, Any]:
     for chunk in chunks:
         answer.add(b"data: " + json.dumps(chunk).encode() + b"\n\n")
     answer.add(b": a comment\n\ndata: [DONE]\n\n")
-    answer.read()
     found: dict[str, Any] = json.loads(answer.body())
     return found
 
@@ -75,7 +74,7 @@ def test_nonsense_breaks_nothing(choices: object) -> None:
 def test_an_error_event_is_the_answer() -> None:
     answer = GatheredAnswer(FakeShare())
     answer.add(b'event: error\ndata: {"error": {"code": "upstream_error"}}\n\n')
-    answer.read()
+    answer.body()
     assert answer.error == {"error": {"code": "upstream_error"}}
 
 
@@ -86,5 +85,4 @@ async def test_long_answers_are_read_in_pieces() -> None:
         answer.add(event)
         await asyncio.sleep(0)
         assert answer._size <= 8 * 1024
-    answer.read()
     assert json.loads(answer.body())["choices"][0]["message"]["content"] == "word " * 1000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from enginehouse.domain.errors import RequestError, UpstreamError, status_of
+from enginehouse.domain.errors import RequestError, status_of
 from enginehouse.interfaces.continuers import Gathering
 from enginehouse.relay.heads import lines_without
 from enginehouse.relay.response_writer import PassingWriter, ResponseWriter
@@ -69,14 +69,10 @@ class GatheringWriter(PassingWriter):
         """
         try:
             answer.add(chunk)
-            if last:
-                answer.read()
-            if answer.why:
-                raise UpstreamError(f"The engine's answer was dropped while the gateway gathered it: {answer.why}")
             if not last:
                 return 0, b""
-            error = answer.error
-            return (200, answer.body()) if error is None else (_status(error), msgspec.json.encode(error))
+            body, error = answer.body(), answer.error
+            return (200, body) if error is None else (_status(error), msgspec.json.encode(error))
         except RequestError as error:
             self._problem = error.with_traceback(None)
             raise

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from enginehouse.domain.replica import Route
-from enginehouse.relay.jobs.gathering_job import GatheringJob
+from enginehouse.relay.jobs.job import InferenceJob
 from enginehouse.relay.jobs.pairs import pair_route, prepare_pair
 
 
-class HandOverJob(GatheringJob):
+class HandOverJob(InferenceJob):
     """Where the strategy says so, one engine reads the prompt, and hands its KV cache over to the one that answers.
 
     If either of two engines that bootstrap fails, the request is cancelled at the other one, and sent again.

@@ -19,6 +19,7 @@ from enginehouse.interfaces.accounting import ClientAddresses
 from enginehouse.interfaces.authenticators import AdmittedCaller, Reserved
 from enginehouse.interfaces.continuers import KeptStream
 from enginehouse.interfaces.protocols import Translation
+from enginehouse.relay.answers.gathering_writer import GatheringWriter
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.engine_facts import PATHS, with_priority
 from enginehouse.relay.events.added_fields import add_field
@@ -63,7 +64,7 @@ class Job(ABC):
     - ``trace_id``: empty if the request is not traced.
     - ``trace_lines``: tell an engine of its span, or that there is none; empty where the client's own lines pass.
     - ``hides_usage``: the gateway asked for the usage at the end of a stream, which is not for the client.
-    - ``gathers``: the engine may be asked for a stream although the client wants none.
+    - ``gathering``: the writer that makes one answer of a stream, if engines may be asked for one in place of it.
     - ``limit_lines``: the header lines that tell a client of its limits.
     - ``backend``: the only one that may serve it; empty for any.
     - ``upload``: the rest of a body that follows what ``request`` returns.
@@ -82,6 +83,7 @@ class Job(ABC):
     backend: str = ""
     upload: Upload | None = None
     prompt: PromptRequest | None = None
+    gathering: GatheringWriter | None = None
 
     def __init__(self, context: RelayContext, path: str, headers: Headers, request_id: bytes) -> None:
         self.context = context
@@ -95,7 +97,6 @@ class Job(ABC):
         self.protocol_line = b""
         self.limit_lines = b""
         self.hides_usage = False
-        self.gathers = False
         self.keep_alive: float | None = None
         self.translation: Translation | None = None
         self.answer_limit: int | None = None
@@ -122,6 +123,11 @@ class Job(ABC):
     def key(self) -> str | None:
         """The name of the caller's key."""
         return self.caller.name if self.caller is not None else None
+
+    @property
+    def gathers(self) -> bool:
+        """Whether its engine may be asked for a stream although its client wants none."""
+        return self.gathering is not None and self.gathering.whole is not None
 
     @property
     def longest_wait(self) -> float:
@@ -247,6 +253,8 @@ class Job(ABC):
             answer = answer[0], answer[1], Tokens(self.requirements.estimated_tokens, answer[1])
         if self._turn is not None:
             self._settle_turn(answer)
+        if self.gathering is not None:
+            self.gathering.release()
         reserved, self._reserved = self._reserved, ()
         for each in reserved:
             assert self.requirements is not None
@@ -398,7 +406,19 @@ class InferenceJob(Job):
         if self.caller is not None and self.caller.aside:
             body = self._aside(chosen, body)
         assert self.requirements is not None
-        return self._continuable(route, self._counted(body)) if self.requirements.stream else body
+        if self.requirements.stream:
+            return self._continuable(route, self._counted(body))
+        return body if self.gathering is None else self._gathered(route, body, self.gathering)
+
+    def _gathered(self, route: Route, body: bytes, gathering: GatheringWriter) -> bytes:
+        """``body`` as one for a stream, if another engine can continue that; otherwise it has no use here."""
+        context = self.context
+        if gathering.whole is None and context.continuer is not None:
+            gathering.whole = context.continuer.gathered(self.path, self.body, context.gathered_share)
+        if gathering.whole is None:
+            return body
+        asked = self._continuable(route, gathering.whole.as_stream(body))
+        return body if self.history is None else asked
 
     def _aside(self, chosen: Candidate, body: bytes) -> bytes:
         """``body`` as its engine leaves the prefix cache to others, if its driver knows how."""

@@ -24,9 +24,6 @@ class FailingGathering(Gathering):
     def add(self, piece: bytes) -> None:
         self._fail_at("add")
 
-    def read(self) -> None:
-        self._fail_at("read")
-
     def body(self) -> bytes:
         self._fail_at("body")
         return b"{}"
@@ -49,7 +46,7 @@ def registry() -> Registry:
     return registry_with("continuer", "own", OwnContinuer, instead_of="continuation")
 
 
-@pytest.mark.parametrize("step", ["", "as_stream", "add", "read", "body", "release"])
+@pytest.mark.parametrize("step", ["", "as_stream", "add", "body", "release"])
 async def test_a_client_gets_an_answer_or_an_error_that_names_the_plugin(
     house: OpenGateway, model_engine: StartModelEngine, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
