@@ -3,9 +3,8 @@
 ::
 
     status               what the gateway serves, and in which state
-    load, drain          load, unload, drain and move
-    reload               the gateway reads its configuration again
-    top, top_view        the live requests, and keys that act on them
+    lifecycle            load, unload, drain, move and reload
+    top                  the live requests, and keys that act on them
     logs, activity       lines of engines, and requests that have ended
     usage, keys          who used what; keys of clients; the audit log
     chat                 a conversation with a model
@@ -35,8 +34,7 @@ def _pages() -> Any:
     from enginehouse_operations.pages.lifecycle import LIFECYCLE_ROUTES
     from enginehouse_operations.pages.logs import LOG_ROUTES
     from enginehouse_operations.pages.operations import OPERATIONS_ROUTES
-    from enginehouse_operations.pages.series import SeriesPage
-    from enginehouse_operations.pages.series_store import SeriesStore
+    from enginehouse_operations.pages.series import SeriesPage, SeriesStore
     from enginehouse_operations.pages.usage import OWN_ROUTES, USAGE_ROUTES
 
     store, events = SeriesStore(), EventPages()

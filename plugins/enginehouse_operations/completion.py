@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import click
-import msgspec
 
 from enginehouse import EnginehouseError
 from enginehouse_kit.gateway_client import GatewayClient
@@ -16,54 +15,24 @@ _TIMEOUT_S = 1.0
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
-class _Named(msgspec.Struct):
-    name: str
+def _completing(path: str, rows: str, name: str) -> Complete:
+    """Complete to the field ``name`` of the ``rows`` at ``path`` of the gateway that the command's options name.
 
-
-class _Identified(msgspec.Struct):
-    id: str
-
-
-class _Backends(msgspec.Struct):
-    backends: list[_Named]
-
-
-class _Models(msgspec.Struct):
-    data: list[_Identified]
-
-
-class _Requests(msgspec.Struct):
-    requests: list[_Identified]
-
-
-def _backends(gateway: GatewayClient) -> Iterable[str]:
-    answer = gateway.get("/api/status", _TIMEOUT_S)
-    return (each.name for each in gateway.read(answer, _Backends).backends)
-
-
-def _models(gateway: GatewayClient) -> Iterable[str]:
-    return (each.id for each in gateway.read(gateway.get("/v1/models", _TIMEOUT_S), _Models).data)
-
-
-def _requests(gateway: GatewayClient) -> Iterable[str]:
-    answer = gateway.get("/api/requests", _TIMEOUT_S)
-    return (each.id for each in gateway.read(answer, _Requests).requests)
-
-
-def _completing(names: Callable[[GatewayClient], Iterable[str]]) -> Complete:
-    """Complete to the ``names`` of the gateway that the command's options name; to none if it does not answer."""
+    To nothing if the gateway does not answer.
+    """
 
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
         given: dict[str, Any] = context.params
         try:
-            known = names(GatewayClient.of(given.get("config"), given.get("url"), given.get("key")))
-            return sorted(name for name in known if name.startswith(incomplete))
+            gateway = GatewayClient.of(given.get("config"), given.get("url"), given.get("key"))
+            found = gateway.read(gateway.get(path, _TIMEOUT_S), dict[str, Any]).get(rows, ())
+            return sorted(known for each in found if (known := str(each.get(name, ""))).startswith(incomplete))
         except EnginehouseError:
             return []
 
     return complete
 
 
-backends = _completing(_backends)
-models = _completing(_models)
-requests = _completing(_requests)
+backends = _completing("/api/status", "backends", "name")
+models = _completing("/v1/models", "data", "id")
+requests = _completing("/api/requests", "requests", "id")

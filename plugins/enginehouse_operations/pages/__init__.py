@@ -5,14 +5,11 @@
     operations    status, live requests, decisions and explanations
     live_view     the state that they and the events show
     lifecycle     loads and unloads models, takes backends out of service, reloads
-    events        GET /api/events and /api/events/past
-    named_events  events of the gateway by their names
-    event_stream  these as server-sent events
-    kept_events   the last ones, in a file
+    events        GET /api/events and /api/events/past, and the last events, in a file
+    event_stream  events of the gateway by their names, and as server-sent events
     logs          GET /api/logs/{backend}, /logs and /logs/stream
     history       GET /api/history and /api/history/models
-    series        GET /api/series
-    series_store  keeps figures over time
+    series        GET /api/series, and the figures over time that it shows
     usage         GET /api/usage, /v1/usage, /v1/limits and /api/audit
     endless       answers without an end
     reading       what pages know of their gateway, their queries and bodies

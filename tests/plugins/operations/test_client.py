@@ -18,7 +18,7 @@ from enginehouse.cli import enginehouse
 from enginehouse.domain.errors import EnginehouseError, GatewayError
 from enginehouse.processes.listen import configured_url
 from enginehouse_kit.output import coloured_text
-from enginehouse_operations import load
+from enginehouse_operations import lifecycle
 
 FIGURES = dict.fromkeys(("requests", "failed", "tokens_in", "tokens_cached", "tokens_out", "seconds", "cost"), 1)
 
@@ -199,7 +199,7 @@ def test_json_of_a_command_is_one_object(gateway: FakeGateway, command: list[str
 def test_a_command_that_waits_tells_the_state_of_the_model(
     gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch, command: str, done: str
 ) -> None:
-    monkeypatch.setattr(load, "_LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(lifecycle, "_LOOK_EVERY_S", 0.01)
     gateway.busy = True
     gateway.answer = (200, {}, b'{"status": {"value": "loading"}}')
     result = run(command, "org/m", "--url", gateway.url)
@@ -211,7 +211,7 @@ def test_a_command_that_waits_tells_the_state_of_the_model(
 def test_waiting_tells_only_what_has_changed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(load, "_LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(lifecycle, "_LOOK_EVERY_S", 0.01)
     states = iter(["queued", "queued", "", "loading", "loading"])
     ready = Event()
 
@@ -228,7 +228,7 @@ def test_waiting_tells_only_what_has_changed(
         ready.wait(timeout=30)
         return b"ready"
 
-    assert load.wait_for(ask, look) == b"ready"
+    assert lifecycle.wait_for(ask, look) == b"ready"
     assert capsys.readouterr().err.splitlines() == ["queued, after 0 s", "loading, after 0 s"]
 
 
@@ -237,7 +237,7 @@ def test_an_error_of_what_is_waited_for_is_raised() -> None:
         raise GatewayError("The model 'm' is unknown")
 
     with pytest.raises(GatewayError, match="is unknown"):
-        load.wait_for(ask, lambda: "never asked")
+        lifecycle.wait_for(ask, lambda: "never asked")
 
 
 def test_the_table_of_models_shows_aliases_and_lengths(gateway: FakeGateway) -> None:

@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from enginehouse_operations.top_view import RequestAct, TopRequest, TopView
+from enginehouse_operations.top import RequestAct, TopRequest, TopView
 
 
 def live(id: str, model: str, age: float, tokens: int = 0) -> TopRequest:

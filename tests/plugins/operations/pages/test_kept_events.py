@@ -17,7 +17,7 @@ from enginehouse.records import StreamGap
 from enginehouse.telemetry.observers import Observers, notify
 from enginehouse.tickets import Phase
 from enginehouse_kit.testing import request_record
-from enginehouse_operations.pages.kept_events import KeptEvents
+from enginehouse_operations.pages.events import KeptEvents
 from tests.plugins.operations.pages.test_history import attempt
 from tests.support.page_facts import page_facts
 

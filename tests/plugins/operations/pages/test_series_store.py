@@ -10,8 +10,15 @@ import pytest
 from enginehouse import InvalidRequest
 from enginehouse.telemetry.counters import BUCKETS, Counters, KeyCounts
 from enginehouse.telemetry.model_totals import model_totals
-from enginehouse_operations.pages.series import SeriesAnswer, read_series
-from enginehouse_operations.pages.series_store import WHOLE, BucketRing, SeriesKey, SeriesStore, quantile
+from enginehouse_operations.pages.series import (
+    WHOLE,
+    BucketRing,
+    SeriesAnswer,
+    SeriesKey,
+    SeriesStore,
+    quantile,
+    read_series,
+)
 from tests.support.page_facts import page_facts
 
 START = 1_000_020.0
