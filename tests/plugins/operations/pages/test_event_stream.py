@@ -18,7 +18,7 @@ from tests.support.page_facts import page_facts
 
 Event = tuple[str, dict[str, Any]]
 Pieces = AsyncGenerator[bytes, None]
-EVENTS = [name for name in vars(Observer) if not name.startswith("_") and name not in ("start", "stop")]
+EVENTS = [name for name in vars(Observer) if not name.startswith("_") and name not in ("start", "stop", "at_end")]
 
 DOWN = [{"backend": "a", "health": "unhealthy", "error": "refused", "draining": False}]
 
