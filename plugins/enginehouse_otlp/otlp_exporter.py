@@ -17,6 +17,7 @@ from enginehouse_otlp.genai_metrics import GenaiMetrics
 from enginehouse_otlp.messages import ExportSettings
 from enginehouse_otlp.metric_push import MetricPush
 from enginehouse_otlp.otel_environment import TraceChoice, told, trace_choice
+from enginehouse_otlp.request_parameters import request_parameters
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +36,9 @@ class OtlpExporter(Exporter):
     def sampling(self, settings: TelemetrySettings) -> Sampling | None:
         choice = trace_choice(settings, os.environ)
         return None if choice.traces == "off" else Sampling(choice.ratio, choice.follows_parent)
+
+    def parameters(self, body: bytes) -> bytes:
+        return request_parameters(body)
 
     def prepare(
         self,

@@ -55,6 +55,11 @@ class GuardedExporter:
             return self._exporter.sampling(settings)
         return None
 
+    def parameters(self, body: bytes) -> bytes:
+        with self._guarded("parameters"):
+            return self._exporter.parameters(body)
+        return b""
+
     def start(self) -> None:
         with self._guarded("start"):
             self._exporter.start()
@@ -110,7 +115,7 @@ def build_tracer(
     """
     sampling = exporter.sampling(telemetry) if exporter is not None else None
     taker = taker or exporter
-    if taker is None or sampling is None:
+    if exporter is None or taker is None or sampling is None:
         return None
     ratio, follows_parent = sampling
-    return Tracer(telemetry, taker.admits, taker.add, ratio=ratio, follows_parent=follows_parent)
+    return Tracer(telemetry, taker.admits, taker.add, exporter.parameters, ratio=ratio, follows_parent=follows_parent)

@@ -37,7 +37,7 @@ class TracedRequest(msgspec.Struct, frozen=True, gc=False, array_like=True):
     client's ``tracestate``. ``addresses``: the URL of each attempt's engine, if known. ``question`` and ``answer``:
     the bodies, only with ``telemetry.capture_content``. ``model``: the name for the span; empty if nothing that the
     gateway knows has it. ``refused``: the decision that found no replica. ``ends``: of the answer, where engines name
-    its model, its id and its finish reasons.
+    its model, its id and its finish reasons. ``parameters``: as ``Exporter.parameters`` has returned them.
     """
 
     trace_id: bytes
@@ -83,9 +83,9 @@ class Sampling(NamedTuple):
 class Exporter(Observer):
     """An observer that sends traces, and possibly metrics, as ``[telemetry]`` says.
 
-    If several are installed, the gateway uses the last one; bundled plugins come first. The methods of an observer, and
-    ``sampling``, are called in every process that relays requests, all others only in the one that owns the engines. An
-    exception of any method but ``prepare`` is logged, and costs traces.
+    If several are installed, the gateway uses the last one; bundled plugins come first. The methods of an observer,
+    ``sampling`` and ``parameters`` are called in every process that relays requests, all others only in the one that
+    owns the engines. An exception of any method but ``prepare`` is logged, and costs traces.
     """
 
     @cached_property
@@ -96,6 +96,10 @@ class Exporter(Observer):
     @abstractmethod
     def sampling(self, settings: TelemetrySettings) -> Sampling | None:
         """The requests to trace; ``None`` if none are."""
+
+    def parameters(self, body: bytes) -> bytes:
+        """Return the parameters of a traced request, from its ``body``, in a form of the exporter's own."""
+        return b""
 
     @abstractmethod
     def prepare(

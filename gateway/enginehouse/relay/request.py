@@ -29,7 +29,6 @@ from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.observers import Callbacks, notify
 from enginehouse.telemetry.plugin_failures import log_plugin_failure
 from enginehouse.telemetry.record_delivery import RecordDelivery
-from enginehouse.telemetry.request_parameters import request_parameters
 from enginehouse.telemetry.trace_context import MOST_CAPTURED, Trace
 
 CLIENT_LEFT: Final = 499
@@ -305,7 +304,8 @@ class LiveRequests:
         else:
             context.counters.end_unrouted(facts.status)
         if trace is not None and tracer is not None:
-            tracer.add(traced_request(job, trace, facts.record(), answer_ends()))
+            parameters = b"" if job.raw else tracer.parameters(job.body)
+            tracer.add(traced_request(job, trace, facts.record(), parameters, answer_ends()))
         if self.at_end:
             notify(self.at_end, facts)
         context.activity.add(at, facts, job.headers, address)
@@ -328,7 +328,9 @@ class LiveRequests:
             log_plugin_failure(self._context.counted_by, "failed to add a request to the usage", error)
 
 
-def traced_request(job: Job, trace: Trace, record: RequestRecord, ends: tuple[bytes, bytes]) -> TracedRequest:
+def traced_request(
+    job: Job, trace: Trace, record: RequestRecord, parameters: bytes, ends: tuple[bytes, bytes]
+) -> TracedRequest:
     """The request of ``job``, which has ended, with its ``trace``; ``ends``: of the answer."""
     parent, link, captured = trace.parent, trace.link, trace.captured
     return TracedRequest(
@@ -344,7 +346,7 @@ def traced_request(job: Job, trace: Trace, record: RequestRecord, ends: tuple[by
         bytes(captured) if captured is not None else b"",
         _known_model(job, record),
         trace.refused,
-        b"" if job.raw else request_parameters(job.body),
+        parameters,
         (b"", b"") if job.raw else ends,
     )
 

@@ -6,7 +6,6 @@
     answer_meter        counts an answer while it passes
     tracer              decides which requests are traced
     trace_context       reads the trace of a client, and writes the one for engines
-    request_parameters  the parameters of a request, for its trace
     metric_list         all metrics, with their labels and meanings
     counters            counters and histograms of finished requests
     counter_transfer    moves what a worker has counted to the owner

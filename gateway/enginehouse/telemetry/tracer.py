@@ -20,6 +20,7 @@ class Tracer:
 
     A request that was slow or failed is traced all the same, from its end. ``admits``: whether a request that begins
     now may be traced. If the exporter is behind, no part of a trace is recorded. ``add`` takes a traced request.
+    ``parameters`` returns what the exporter wants of the body of one.
     """
 
     def __init__(
@@ -27,11 +28,13 @@ class Tracer:
         settings: TelemetrySettings,
         admits: Callable[[], bool],
         add: Callable[[TracedRequest], None],
+        parameters: Callable[[bytes], bytes],
         *,
         ratio: float,
         follows_parent: bool = True,
     ) -> None:
         self.add = add
+        self.parameters = parameters
         self._admits = admits
         self._captures = settings.capture_content
         self.propagates = "tracecontext" in settings.propagators

@@ -39,6 +39,11 @@ class Kept(Exporter):
             raise RuntimeError("no way")
         self.requests.append(request)
 
+    def parameters(self, body: bytes) -> bytes:
+        if self.broken:
+            raise RuntimeError("no parameters")
+        return body
+
     async def close(self) -> None:
         if self.broken:
             raise RuntimeError("no end")
@@ -56,6 +61,7 @@ def test_the_last_exporter_takes_the_requests_that_are_traced() -> None:
     tracer = build_tracer(TelemetrySettings(), find_exporter(TelemetrySettings(), observers), None)
     assert tracer is not None
     assert tracer.begin([])[0] is not None
+    assert tracer.parameters(b"{}") == b"{}"
     tracer.add(REQUEST)
     assert (first.requests, last.requests) == ([], [REQUEST])
 
@@ -64,6 +70,7 @@ def test_an_exporter_that_fails_costs_the_trace_and_no_request(caplog: pytest.Lo
     tracer = build_tracer(TelemetrySettings(), guarded(Kept(broken=True)), None)
     assert tracer is not None
     assert tracer.begin([])[0] is None
+    assert tracer.parameters(b"{}") == b""
     tracer.add(REQUEST)
     assert "The observer 'kept' failed in admits" in caplog.text
 

@@ -28,7 +28,7 @@ def tracer(
 ) -> Tracer:
     added: list[TracedRequest] = []
     made = msgspec.convert(settings, TelemetrySettings)
-    return Tracer(made, lambda: admits, added.append, ratio=sample_ratio, follows_parent=follows_parent)
+    return Tracer(made, lambda: admits, added.append, lambda _: b"", ratio=sample_ratio, follows_parent=follows_parent)
 
 
 def fields(parent: Parent | None) -> tuple[bytes, bytes, bool] | None:

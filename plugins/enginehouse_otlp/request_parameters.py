@@ -38,7 +38,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def request_parameters(body: bytes) -> bytes:
-    """The parameters in the body of a request, as a JSON object that the exporter reads; empty without any."""
+    """The parameters in the body of a request, as a JSON object for ``process.parameters``; empty without any."""
     if len(body) > _MOST_READ:
         return b""
     try:
