@@ -6,6 +6,7 @@
     checked_config            builds the gateway of a configuration, and starts nothing
     all_errors                all errors of a configuration, also those that another one hides
     render                    a configuration as in a file, and the schema
+    masks                     hides what may be a secret in these
     schema                    what a configuration may have, for editors
     offline_gateway           decides as the gateway of a configuration would, and starts nothing
     assumed_state             what runs, as a file says

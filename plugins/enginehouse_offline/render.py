@@ -12,9 +12,10 @@ from msgspec.inspect import DictType, EnumType, Field, ListType, StructType, Typ
 from enginehouse import format_duration
 from enginehouse.backends import DiscoverySettings
 from enginehouse.config.schema import Config, PluginSettings
-from enginehouse.config.secrets import MASK, Secret, masked_arguments, masked_line, masked_parameters, shown
+from enginehouse.config.secrets import MASK, Secret
 from enginehouse.config.shape import config_type, shape_of
 from enginehouse.config.units import format_size
+from enginehouse_offline.masks import masked_arguments, masked_line, masked_parameters, shown
 
 _UNIT_SCHEMAS: dict[str, dict[str, Any]] = {
     "duration": {

@@ -1,22 +1,12 @@
-"""Secrets: read from the file, the environment or other files, and never printed. Possible ones are masked."""
+"""Secrets: read from the file, the environment or other files, and never printed."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 MASK = "***"
-_HARMLESS = re.compile(r"-?[0-9]{1,5}([.,:-][0-9]{1,5})*|true|false|yes|no|on|off|(\$\{[^}]*\})+|", re.IGNORECASE)
-_WORDS = r"(?:[a-z0-9.]+[-_]+)*(?:api)?(?:key|keys|token|secret|password|passwd)"
-_NAME = re.compile(_WORDS, re.IGNORECASE)
-_FLAG = re.compile(rf"--?{_WORDS}", re.IGNORECASE)
-_VALUE = re.compile(
-    rf"(?P<name>(?<![\w-])(?:-{{0,2}}{_WORDS}=|--?{_WORDS}\s+|authorization:\s*(?:(?:bearer|basic)\s+)?|{_WORDS}:\s*))"
-    r"(?P<value>\"[^\"]*\"|'[^']*'|[^\s\"']+)",
-    re.IGNORECASE,
-)
 
 
 class Secret(str):
@@ -43,11 +33,6 @@ class SecretError(ValueError):
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(problem)
         self.remedy = remedy
-
-
-def shown(text: str) -> str:
-    """``text`` if it is a number, a list of numbers, a boolean or a placeholder, else the mask."""
-    return text if _HARMLESS.fullmatch(text) else MASK
 
 
 def read_secret(text: str, folder: Path, environ: Mapping[str, str]) -> Secret:
@@ -80,31 +65,6 @@ def _read(path: Path) -> str:
         raise SecretError(f"{path} is not UTF-8 text", "put only the secret there") from None
     except OSError as error:
         raise SecretError(f"cannot read {path}: {error.strerror}", "create the file, or name another") from None
-
-
-def masked_line(text: str) -> str:
-    """``text``, a command, without the values of flags, variables and headers such as ``--api-key``."""
-    return _VALUE.sub(lambda match: match["name"] + shown(match["value"]), text)
-
-
-def masked_arguments(words: Sequence[str]) -> list[str]:
-    """``words``, the arguments of a command, as ``masked_line``."""
-    follows = [False, *(_FLAG.fullmatch(word) is not None for word in words)]
-    return [
-        shown(word) if hidden and not word.startswith("-") else masked_line(word)
-        for word, hidden in zip(words, follows, strict=False)
-    ]
-
-
-def masked_parameters(value: Any, name: str = "") -> Any:
-    """``value``, a plugin's parameters, without the texts of keys such as ``api_key``. References stay."""
-    if isinstance(value, dict):
-        return {key: masked_parameters(item, key) for key, item in value.items()}
-    if isinstance(value, list):
-        return [masked_parameters(item, name) for item in value]
-    if isinstance(value, str) and _NAME.fullmatch(name) and not value.startswith(("env:", "file:")):
-        return shown(value)
-    return value
 
 
 def has_mask(text: str) -> bool:

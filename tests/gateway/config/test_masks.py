@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse.config.secrets import masked_arguments, masked_line, masked_parameters
+from enginehouse_offline.masks import masked_arguments, masked_line, masked_parameters
 from enginehouse_offline.render import effective
 from tests.support.config_files import Load, Refuse
 
