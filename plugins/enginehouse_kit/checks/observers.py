@@ -17,6 +17,7 @@ from enginehouse.routing_facts import Reason
 from enginehouse.tickets import SwapDone, SwapId
 from enginehouse_kit.checks.speed import warn_if_slow
 from enginehouse_kit.expect import expect
+from enginehouse_kit.fake_service_gateway import FakeServiceGateway
 from enginehouse_kit.make import candidate, request_record, requirements
 
 Event = tuple[str, tuple[Any, ...]]
@@ -28,7 +29,7 @@ def check_observer(factory: Callable[[], Observer]) -> None:
 
     The events come between ``start`` and ``stop``, which must return within 5 seconds. An observer that has one of
     these gets an event loop, so call the check in a synchronous test. An ``Exporter`` must sample a share from 0 to 1,
-    whatever ``[telemetry]`` says, or nothing.
+    whatever ``[telemetry]`` says, or nothing. ``at_end`` must return what can be called, or nothing.
     """
     it = factory()
     if isinstance(it, Exporter):
@@ -62,6 +63,8 @@ async def _finished(made: Awaitable[None] | None) -> None:
 
 
 def _check_events(it: Observer) -> None:
+    wanted = it.at_end(FakeServiceGateway())
+    expect(wanted is None or callable(wanted), f"at_end must return what can be called, or None, got {wanted!r}")
     for name, facts in events():
         before = deepcopy(facts)
         returned: Any = getattr(it, name)(*facts)

@@ -4,40 +4,31 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 
 from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.telemetry.logs import configure_logs
 from enginehouse_access_log.observer import AccessLogObserver
+from enginehouse_kit.fake_service_gateway import FakeServiceGateway
 from enginehouse_kit.testing import request_record
 from tests.support.request_facts import facts_of
 
 ENDED = facts_of(request_record("m", "a"))
 
 
-@dataclass
-class Configured:
-    """A configuration of telemetry."""
-
-    access_log: bool | None = None
-    log_format: Literal["text", "json"] = "text"
-
-    def table(self, name: str) -> TelemetrySettings:
-        assert name == "telemetry"
-        return TelemetrySettings(access_log=self.access_log, log_format=self.log_format)
-
-    def plugin(self, *_: object, **__: object) -> Any:
-        raise AssertionError("the access log needs no other plugin")
+def configured(access_log: bool | None = None, log_format: Literal["text", "json"] = "text") -> FakeServiceGateway:
+    gateway = FakeServiceGateway()
+    gateway.tables["telemetry"] = TelemetrySettings(access_log=access_log, log_format=log_format)
+    return gateway
 
 
 async def test_it_is_on_unless_the_configuration_says_no(capfd: pytest.CaptureFixture[str]) -> None:
     log = AccessLogObserver()
-    assert log.at_end(Configured(access_log=False)) is None
+    assert log.at_end(configured(access_log=False)) is None
     for wanted in (None, True):
-        add = log.at_end(Configured(access_log=wanted))
+        add = log.at_end(configured(access_log=wanted))
         assert add is not None
         add(ENDED)
     await log.stop()
@@ -47,7 +38,7 @@ async def test_it_is_on_unless_the_configuration_says_no(capfd: pytest.CaptureFi
 async def test_another_configuration_changes_the_form(capfd: pytest.CaptureFixture[str]) -> None:
     log = AccessLogObserver()
     for form in ("text", "json"):
-        add = log.at_end(Configured(log_format=form))
+        add = log.at_end(configured(log_format=form))
         assert add is not None
         add(ENDED)
     await log.stop()
@@ -61,12 +52,12 @@ async def test_lines_of_both_logs_stand_in_the_order_of_their_time(
 ) -> None:
     configure_logs(TelemetrySettings())
     log, other = AccessLogObserver(), logging.getLogger("x")
-    add = log.at_end(Configured())
+    add = log.at_end(configured())
     assert add is not None
     other.info("before")
     add(ENDED)
     other.info("between")
-    log.at_end(Configured())  # a reload
+    log.at_end(configured())  # a reload
     add(ENDED)
     other.info("after")
     await log.stop()
