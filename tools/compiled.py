@@ -67,7 +67,6 @@ MODULES = {
         "hand_over_job",
         "job",
         "mirror_job",
-        "picking_job",
     ),
     "gateway/enginehouse/relay/live": ("live_request",),
     "gateway/enginehouse/relay/upstream": ("connection", "upstream"),

@@ -17,7 +17,7 @@ from enginehouse.config.load_config import load_config_or_embedded
 from enginehouse.config.rules import LOCAL_HOST
 from enginehouse.model_sources import PulledModels
 from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.relay.jobs.hand_over_rules import hand_over_rules
+from enginehouse.relay.jobs.pairs import hand_over_rules
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.rescheduling import ClusterView
 from enginehouse.routing.body.read import end_user, read_request

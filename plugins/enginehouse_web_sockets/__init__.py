@@ -2,11 +2,9 @@
 
 ::
 
-    server          takes over the connection of a client that asks for a WebSocket
-    client_socket   the client's side
-    engine_socket   the engine's side, and the messages between the two
-    relayed_socket  a client's WebSocket to an engine
-    farewell        how a side ended
+    server         takes over the connection of a client that asks for a WebSocket
+    client_socket  the client's side
+    engine_socket  the engine's side, and the messages between the two
 """
 
 from __future__ import annotations

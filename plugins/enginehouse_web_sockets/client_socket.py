@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from websockets.datastructures import Headers as SocketHeaders
 from websockets.extensions.permessage_deflate import ServerPerMessageDeflateFactory
@@ -17,7 +17,6 @@ from websockets.protocol import SEND_EOF, State
 from websockets.server import ServerProtocol
 
 from enginehouse import Headers
-from enginehouse_web_sockets.farewell import Farewell
 
 _log = logging.getLogger(__name__)
 
@@ -26,6 +25,16 @@ _PING_EVERY_S: Final = 20.0
 _PONG_WITHIN_S: Final = 120.0
 """Not shorter than an engine may stall: a client's pong waits behind messages that the engine has not yet taken."""
 _CLOSE_WITHIN_S: Final = 10.0
+
+
+class Farewell(NamedTuple):
+    """The end of one side of a WebSocket: the code and the reason of its close frame.
+
+    The code is 1005 if the frame has none, and 1006 if there is no frame (RFC 6455, 7.4.1).
+    """
+
+    code: int
+    reason: str = ""
 
 
 class ClientWebSocket(asyncio.Protocol):

@@ -10,9 +10,7 @@ import msgspec
 
 from enginehouse import Headers, RequestError, WebSocketServer
 from enginehouse.web_sockets import Handshake, WebSocketToEngine
-from enginehouse_web_sockets.client_socket import ClientWebSocket
-from enginehouse_web_sockets.farewell import Farewell
-from enginehouse_web_sockets.relayed_socket import RelayedSocket
+from enginehouse_web_sockets.client_socket import ClientWebSocket, Farewell
 
 _OFFERED_KEY: Final = "openai-insecure-api-key."
 
@@ -31,6 +29,9 @@ class Server(WebSocketServer):
 
 async def _serve_engine(client: ClientWebSocket, handshake: Handshake, begin: Callable[[], WebSocketToEngine]) -> None:
     """Connect ``client`` with an engine. A refused handshake gets the error's envelope."""
+    # the library takes 15 ms of each start, and most gateways have no WebSocket
+    from enginehouse_web_sockets.engine_socket import RelayedSocket
+
     headers = _with_offered_key(handshake.headers, client)
     request = begin()
     try:

@@ -5,19 +5,55 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from enginehouse.domain.errors import RequestError, UpstreamError
-from enginehouse.domain.replica import ReplicaState
+from enginehouse.domain.errors import ModelNotFound, NoHealthyBackend, RequestError, UpstreamError
+from enginehouse.domain.replica import Candidate, ReplicaState, Route, Snapshot
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.heads import error_lines
-from enginehouse.relay.jobs.job import Suspects
-from enginehouse.relay.jobs.picking_job import PickingJob
+from enginehouse.relay.jobs.job import InferenceJob, Suspects
 from enginehouse.relay.request import CLIENT_LEFT, LiveRequests, Request
 from enginehouse.telemetry.answer_meter import NO_ANSWER, AnswerMeter
 
 _LONGEST_S: Final = 3600.0
 """After so long, a request whose end nobody has reported counts as ended."""
+
+
+class PickingJob(InferenceJob):
+    """A request of which the gateway only decides where it goes.
+
+    ``among``: the addresses that it may go to, each with or without its port; ``None`` for all.
+    """
+
+    among: Collection[str] | None = None
+
+    def route(self, failed: tuple[str, ...]) -> Route:
+        try:
+            return super().route(failed)
+        except ModelNotFound:
+            assert self.requirements is not None
+            if self.among is None or not self.context.fleet.snapshot.candidates(self.requirements.model):
+                raise
+            raise NoHealthyBackend(self.requirements.model, {"among": sorted(self.among)}) from None
+
+    def _snapshot(self) -> Snapshot:
+        snapshot = self.context.fleet.snapshot
+        if self.among is None:
+            return snapshot
+        rows = {model: tuple([each for each in row if self._may_go(each)]) for model, row in snapshot.models.items()}
+        return Snapshot({model: row for model, row in rows.items() if row})
+
+    def _may_go(self, candidate: Candidate) -> bool:
+        """Whether the address of ``candidate`` is one of those that the request may go to."""
+        among = self.among
+        assert among is not None
+        upstream = self.context.upstreams.get(candidate.backend)
+        host, port = upstream.address if upstream is not None else ("", 0)
+        return host in among or f"{host}:{port}" in among or f"[{host}]:{port}" in among
+
+    def _continuable(self, route: Route, body: bytes) -> bytes:
+        """``body`` as it is: a stream that nobody reads here cannot be continued."""
+        return body
 
 
 class Picked(NamedTuple):

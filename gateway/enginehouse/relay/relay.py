@@ -21,13 +21,12 @@ from enginehouse.relay.jobs.form_job import FormJob, UploadJob
 from enginehouse.relay.jobs.hand_over_job import HandOverJob
 from enginehouse.relay.jobs.job import InferenceJob
 from enginehouse.relay.jobs.mirror_job import MirrorJob
-from enginehouse.relay.jobs.picking_job import PickingJob
 from enginehouse.relay.live.live_request import LiveRequest, MovedStream, each_alone
 from enginehouse.relay.live.progress_reports import ProgressReports
 from enginehouse.relay.middleware import Opening
 from enginehouse.relay.mirrors import Mirrors
 from enginehouse.relay.moves.drains import Drains
-from enginehouse.relay.pick import Pick, PickClient
+from enginehouse.relay.pick import Pick, PickClient, PickingJob
 from enginehouse.relay.relayed_request import RelayedRequest
 from enginehouse.relay.request import LiveRequests
 from enginehouse.relay.response_writer import OpenExchange, ResponseWriter

@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from enginehouse.domain.request_facts import MOST
 from enginehouse.errors import NotFound
-from enginehouse.relay.jobs.hand_over_rules import hand_over_rules
+from enginehouse.relay.jobs.pairs import hand_over_rules
 from enginehouse.routing.body.read import end_user, read_request
 from enginehouse_operations.pages.live_view import LiveView, ended_request
 from enginehouse_operations.pages.reading import gateway_of, json_response, read_body, read_limit

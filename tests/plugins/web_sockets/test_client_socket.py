@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse_web_sockets.client_socket import ClientWebSocket
-from enginehouse_web_sockets.farewell import Farewell
+from enginehouse_web_sockets.client_socket import ClientWebSocket, Farewell
 from tests.support.fake_transport import FakeTransport
 from tests.support.waiting import until
 

@@ -1,26 +1,30 @@
-"""Finds two engines for a request, and has one of them read the prompt for the other one."""
+"""Finds two engines for a request, by the rules of their drivers, and has one read the prompt for the other one."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import msgspec
 
 from enginehouse.domain.errors import InvalidRequest, Overloaded, RequestError, UpstreamError
-from enginehouse.domain.replica import Candidate, Route
+from enginehouse.domain.replica import Candidate, Role, Route
+from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import EngineResponse
 from enginehouse.relay.events.added_fields import add_field, one_token
 from enginehouse.relay.events.stream_check import StreamCheck
-from enginehouse.relay.events.stream_form import stream_form
-from enginehouse.relay.jobs.hand_over_rules import hand_over_rules
+from enginehouse.relay.events.stream_form import CHUNKED, stream_form
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.jobs.prompt_request import PromptRequest
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.rewrite import replace_model
+from enginehouse.routing.router import HandOverRules
 
+_TOKENIZER_ONLY = ("/tokenize", "/detokenize", "/v1/messages/count_tokens")
+"""The endpoints for which no engine reads a prompt."""
 _LONGEST_S = 3600.0
 """The time limit of an engine that has none."""
 _WRONG = (400, 413, 422)
@@ -34,6 +38,43 @@ _KEEP = b'{"do_remote_decode":true,"do_remote_prefill":false}'
 
 class _PromptAnswer(msgspec.Struct):
     kv_transfer_params: msgspec.Raw = msgspec.Raw(b"null")
+
+
+def _can_hand_over(drivers: Mapping[str, DriverSupport], path: str, candidate: Candidate) -> bool:
+    """Whether the engine of ``candidate`` can read a prompt for another one, or answer what another one has read.
+
+    ``drivers``: of every backend, by its name. ``path``: the endpoint of the request.
+    """
+    driver = drivers[candidate.backend]
+    if path not in CHUNKED or driver.hand_over is None:
+        return False
+    return driver.bootstrap is None or never_alone(driver, candidate)
+
+
+def _can_pair(drivers: Mapping[str, DriverSupport], prefill: Candidate, decode: Candidate) -> bool:
+    """Whether ``decode`` can answer what ``prefill`` has read; each of them can hand over."""
+    bootstraps = drivers[prefill.backend].bootstrap is not None
+    if bootstraps is not (drivers[decode.backend].bootstrap is not None):
+        return False
+    return not bootstraps or (prefill.role is Role.PREFILL and decode.role is Role.DECODE)
+
+
+def hand_over_rules(drivers: Mapping[str, DriverSupport], path: str) -> HandOverRules:
+    """The rules for requests to ``path``."""
+
+    def serves_alone(candidate: Candidate) -> bool:
+        return path in _TOKENIZER_ONLY or not never_alone(drivers[candidate.backend], candidate)
+
+    handing_over, pairing = partial(_can_hand_over, drivers, path), partial(_can_pair, drivers)
+    return HandOverRules(handing_over, serves_alone, pairing, pairs=path in CHUNKED)
+
+
+def never_alone(driver: DriverSupport, candidate: Candidate) -> bool:
+    """Whether the engine of ``candidate`` serves only requests that are handed over."""
+    return driver.bootstrap is not None and candidate.role is not Role.NEUTRAL
+
+
+# --- the way of a request
 
 
 def pair_route(job: Job, find: Callable[[tuple[str, ...]], Route], failed: tuple[str, ...]) -> Route:

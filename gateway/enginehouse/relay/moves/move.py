@@ -19,8 +19,8 @@ from enginehouse.relay.context import RelayContext
 from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.heads import AnswerHead
 from enginehouse.relay.jobs.continuation_job import JoinedReply
-from enginehouse.relay.jobs.hand_over_rules import never_alone
 from enginehouse.relay.jobs.job import Job
+from enginehouse.relay.jobs.pairs import never_alone
 from enginehouse.relay.live.live_request import MovedStream
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.connection import Receiver
