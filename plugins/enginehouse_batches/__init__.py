@@ -3,14 +3,12 @@
 ::
 
     service         runs batches beside the requests of people
-    settings        its parameters
-    objects         files and batches, as clients get them
+    objects         files and batches, as clients get them, and the parameters
     input_file      reads the lines of a batch
-    store           files, batches and results, in SQLite
-    storage         the store in a thread of its own
+    store           files, batches and results, in SQLite, in a thread of its own
     plan            which lines run now, and which make room
     runner          carries that out
-    file_pages, batch_pages, operator_pages
+    pages           /v1/files, /v1/batches and /api/batches
     commands        enginehouse batches
 """
 

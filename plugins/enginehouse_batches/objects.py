@@ -1,19 +1,43 @@
-"""Files and batches, as OpenAI's API shows them: https://platform.openai.com/docs/api-reference/batch."""
+"""Files and batches, as OpenAI's API shows them, and the parameters: https://platform.openai.com/docs/api-reference/batch."""
 
 from __future__ import annotations
 
 import os
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
+from enginehouse import Period
 from enginehouse.services import GatewayCaller
 
-Status = Literal["validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"]
 ENDED: Final = frozenset({"failed", "completed", "expired", "cancelled"})
 WINDOW_S: Final = 86_400
 """The only window that OpenAI has: ``24h``."""
 ENDPOINTS: Final = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
+
+
+class BatchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[batches]``."""
+
+    folder: Annotated[str, Meta(description="where files and results are kept; by default in the state folder")] = ""
+    slots: Annotated[int, Meta(ge=1, description="the most lines at once at each engine")] = 4
+    quiet: Annotated[Period, Meta(description="how long nobody has used a host before a batch loads a model on it")] = (
+        30.0
+    )
+    swaps_per_hour: Annotated[
+        int, Meta(ge=1, description="the most models that batches load on a host in an hour in which people use it")
+    ] = 3
+    max_lines: Annotated[int, Meta(ge=1, description="the most lines of a batch")] = 50_000
+    max_batches: Annotated[int, Meta(ge=1, description="the most unfinished batches of a caller")] = 100
+    max_files: Annotated[int, Meta(ge=1, description="the most files of a caller")] = 1000
+    max_storage: Annotated[int, Meta(ge=1, description="the size of all files together", extra={"unit": "size"})] = (
+        10 << 30
+    )
+    keep: Annotated[Period, Meta(description="how long files and ended batches are kept")] = 30 * 86_400.0
+
+
+Status = Literal["validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"]
 
 
 class StoredFile(msgspec.Struct, frozen=True, kw_only=True):

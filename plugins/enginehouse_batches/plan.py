@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from enginehouse import Candidate, Health, ReplicaState
-from enginehouse_batches.settings import BatchSettings
+from enginehouse_batches.objects import BatchSettings
 
 _MOST_STOPS: Final = 3
 """A line that has made room so often runs to its end: else a busy gateway would compute it again and again."""

@@ -15,10 +15,9 @@ from enginehouse.errors import ShuttingDown
 from enginehouse.services import ServiceGateway
 from enginehouse.tickets import Phase
 from enginehouse_batches.input_file import read_input
-from enginehouse_batches.objects import Batch, not_run
+from enginehouse_batches.objects import Batch, BatchSettings, not_run
 from enginehouse_batches.plan import HostUse, Person, RunningLine, plan
-from enginehouse_batches.settings import BatchSettings
-from enginehouse_batches.storage import Storage
+from enginehouse_batches.store import Storage
 
 _log = logging.getLogger(__name__)
 

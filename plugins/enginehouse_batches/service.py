@@ -8,10 +8,9 @@ from typing import Any, TypeAlias
 
 from enginehouse import Service
 from enginehouse.services import Measured, MetricInfo, ServiceGateway
+from enginehouse_batches.objects import BatchSettings
 from enginehouse_batches.runner import Runner
-from enginehouse_batches.settings import BatchSettings
-from enginehouse_batches.storage import Storage
-from enginehouse_batches.store import Store
+from enginehouse_batches.store import Storage, Store
 
 _TICK_S, _LOOK_S = 0.1, 0.5
 
@@ -31,9 +30,11 @@ class Batches(Service):
         self._runner: Runner | None = None
 
     async def start(self, gateway: ServiceGateway) -> None:
-        from enginehouse_batches.batch_pages import BatchPages  # take longer to import than a short command runs
-        from enginehouse_batches.file_pages import FilePages
-        from enginehouse_batches.operator_pages import OperatedBatches
+        from enginehouse_batches.pages import (
+            BatchPages,  # take longer to import than a short command runs
+            FilePages,
+            OperatedBatches,
+        )
 
         folder = Path(self._settings.folder) if self._settings.folder else gateway.folder
         storage = self._storage = Storage(Store(folder, self._settings))

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
 from enginehouse import InvalidRequest
 from enginehouse.errors import NotFound, Overloaded
 from enginehouse_batches.input_file import InputLine, body_of
-from enginehouse_batches.objects import ENDED, Batch, Status, StoredFile, answered, new_id
-from enginehouse_batches.settings import BatchSettings
+from enginehouse_batches.objects import ENDED, Batch, BatchSettings, Status, StoredFile, answered, new_id
 
 _SCHEMA: Final = """
 PRAGMA journal_mode = WAL;
@@ -38,6 +40,8 @@ CREATE TABLE IF NOT EXISTS lines (
 _ADD_LINE: Final = "INSERT INTO lines (batch, number, custom_id, model, start, length) VALUES (?, ?, ?, ?, ?, ?)"
 _OUTPUTS: Final = ((1, "output"), (0, "error"))
 """What ``lines.served`` is in which file."""
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class CountedBatch(NamedTuple):
@@ -353,3 +357,20 @@ def _output_line(custom_id: str, outcome: bytes) -> bytes:
 def _counted(row: Sequence[Any]) -> CountedBatch:
     data, completed, failed = row
     return CountedBatch(msgspec.json.decode(data, type=Batch), completed, failed)
+
+
+class Storage:
+    """Calls methods of ``store`` one after the other."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._thread = ThreadPoolExecutor(1, "batches")
+
+    async def call(self, method: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """The result of a method of the store."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(method, *arguments, **named))
+
+    async def close(self) -> None:
+        """Close the store, after what was called before."""
+        await self.call(self.store.close)
+        self._thread.shutdown(wait=False)

@@ -5,7 +5,7 @@
     callers                              the authenticator ``key``, which counts the requests of all callers
     keyring, kept_keys, kept_key         keys of the configuration, and those made at run time
     key_pages                            pages of keys
-    token_authenticator, provider_keys   tokens of an identity provider
+    token_authenticator                  tokens of an identity provider, and its public keys
     accounts, limit_set                  what a caller may use, and what its requests have reserved of that
     address_limits                       what client addresses may use
     memory_limits, shared_limits         counts of limits: of one process, and of several that share memory

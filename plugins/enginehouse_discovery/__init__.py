@@ -3,8 +3,7 @@
 ::
 
     static, dns, mdns   the discoverers
-    service             watches the configured ones
-    sources, status     what they have found, for the gateway and for operators
+    service             watches the configured ones, and has the gateway serve with what they have found
 """
 
 from __future__ import annotations

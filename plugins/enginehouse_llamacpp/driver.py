@@ -25,9 +25,8 @@ from enginehouse_kit.drivers import OpenAICompatibleDriver, option_arguments, re
 from enginehouse_llamacpp.continuing import LlamaServerStreams
 from enginehouse_llamacpp.found_models import find_models
 from enginehouse_llamacpp.model_file import model_facts, renders_tools, shards
-from enginehouse_llamacpp.options import SWITCHES, LlamaCppOptions
+from enginehouse_llamacpp.options import SWITCHES, THINKING, LlamaCppOptions
 from enginehouse_llamacpp.status import read_status
-from enginehouse_llamacpp.thinking import THINKING
 
 _ASIDE: Final = 0
 """The slot of requests that leave the cache of the others alone."""

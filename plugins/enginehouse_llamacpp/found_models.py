@@ -1,4 +1,4 @@
-"""Finds GGUF files: models, their shards and their projectors."""
+"""Finds GGUF files: models, their shards and their projectors, in folders and in Ollama's store."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from enginehouse.drivers import FoundModel
 from enginehouse_llamacpp.gguf_header import GgufError, read_gguf_header
 from enginehouse_llamacpp.model_file import computes_embeddings, reranks
-from enginehouse_llamacpp.ollama_store import StoredModel, stored_models
 
 _SHARD = re.compile(r"-(\d{5})-of-\d{5}$")
 _PROJECTOR = re.compile(r"(^|[-_.])mmproj([-_.]|$)", re.IGNORECASE)
+_MODEL_LAYER, _PROJECTOR_LAYER = "application/vnd.ollama.image.model", "application/vnd.ollama.image.projector"
 
 
 def find_models(path: Path) -> Sequence[FoundModel]:
@@ -96,3 +98,49 @@ def _first_shard(file: Path) -> Path:
 def _number(file: Path) -> int | None:
     found = _SHARD.search(file.stem)
     return int(found[1]) if found else None
+
+
+class _Layer(msgspec.Struct, rename="camel"):
+    media_type: str
+    digest: str
+
+
+class _Manifest(msgspec.Struct):
+    layers: list[_Layer]
+
+
+class StoredModel(msgspec.Struct, frozen=True):
+    """A model of the store: its name, the file with its weights, and the one of its projector."""
+
+    name: str
+    weights: Path
+    projector: Path | None
+
+
+def stored_models(folder: Path) -> Sequence[StoredModel]:
+    """The models of the store ``folder``; none if it is no store."""
+    if not ((folder / "manifests").is_dir() and (folder / "blobs").is_dir()):
+        return []
+    return list(_stored(folder))
+
+
+def _stored(store: Path) -> Iterator[StoredModel]:
+    for file in sorted((store / "manifests").glob("*/*/*/*")):
+        try:
+            layers = msgspec.json.decode(file.read_bytes(), type=_Manifest).layers
+        except (OSError, msgspec.DecodeError):
+            continue  # another kind of file
+        weights, projectors = _blobs(store, layers, _MODEL_LAYER), _blobs(store, layers, _PROJECTOR_LAYER)
+        if len(weights) == 1:
+            yield StoredModel(_stored_name(file), weights[0], projectors[0] if projectors else None)
+
+
+def _blobs(store: Path, layers: Sequence[_Layer], kind: str) -> list[Path]:
+    blobs = [store / "blobs" / layer.digest.replace(":", "-") for layer in layers if layer.media_type == kind]
+    return [blob for blob in blobs if blob.is_file()]
+
+
+def _stored_name(manifest: Path) -> str:
+    """As Ollama shows it: ``llama3.2:1b``, or with a user before it."""
+    user, model, tag = manifest.parts[-3:]
+    return f"{model}:{tag}" if user == "library" else f"{user}/{model}:{tag}"

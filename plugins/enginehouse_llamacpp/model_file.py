@@ -9,7 +9,6 @@ from typing import Any
 
 from enginehouse import Capabilities
 from enginehouse.drivers import LaunchSpec, ModelFacts
-from enginehouse_llamacpp.file_types import FILE_TYPES
 from enginehouse_llamacpp.gguf_header import read_gguf_header
 from enginehouse_llamacpp.options import LlamaCppOptions
 
@@ -26,6 +25,45 @@ _BYTES_PER_BLOCK = {
     "iq4_nl": 18,
 }
 """The size of 32 numbers in the KV cache (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md)."""
+FILE_TYPES = {
+    0: "F32",
+    1: "F16",
+    2: "Q4_0",
+    3: "Q4_1",
+    7: "Q8_0",
+    8: "Q5_0",
+    9: "Q5_1",
+    10: "Q2_K",
+    11: "Q3_K_S",
+    12: "Q3_K_M",
+    13: "Q3_K_L",
+    14: "Q4_K_S",
+    15: "Q4_K_M",
+    16: "Q5_K_S",
+    17: "Q5_K_M",
+    18: "Q6_K",
+    19: "IQ2_XXS",
+    20: "IQ2_XS",
+    21: "Q2_K_S",
+    22: "IQ3_XS",
+    23: "IQ3_XXS",
+    24: "IQ1_S",
+    25: "IQ4_NL",
+    26: "IQ3_S",
+    27: "IQ3_M",
+    28: "IQ2_S",
+    29: "IQ2_M",
+    30: "IQ4_XS",
+    31: "IQ1_M",
+    32: "BF16",
+    36: "TQ1_0",
+    37: "TQ2_0",
+    38: "MXFP4_MOE",
+    39: "NVFP4",
+    40: "Q1_0",
+    41: "Q2_0",
+}
+"""As ``LlamaFileType`` of the ``gguf`` package has them, without those that were removed from the format."""
 
 
 def shards(path: Path) -> Sequence[Path]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from enginehouse.drivers import EngineOptions
+from enginehouse.drivers import EngineOptions, ThinkingFields
 
 SWITCHES = ("embedding", "reranking")
 """Options without a negative flag."""
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"]
+THINKING: Final = ThinkingFields(budget="thinking_budget_tokens", level_in_template=True)
+"""Builds before b10453 read ``reasoning_effort`` only where it stands for the template (``server-common.cpp``)."""
 
 
 class LlamaCppOptions(EngineOptions, frozen=True, forbid_unknown_fields=True):

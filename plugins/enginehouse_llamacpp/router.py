@@ -20,7 +20,7 @@ from enginehouse.drivers import (
 from enginehouse.errors import LoadFailed, NotEnoughMemory
 from enginehouse_kit.drivers import LoadingDriver, read_json, read_model_list
 from enginehouse_llamacpp.continuing import LlamaServerStreams
-from enginehouse_llamacpp.thinking import THINKING
+from enginehouse_llamacpp.options import THINKING
 
 _ON_THE_WAY = ("loading", "downloading")
 _KILLED = (9, -9, 137)

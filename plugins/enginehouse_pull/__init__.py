@@ -5,7 +5,6 @@
     hugging_face       hf.co/ORG/REPO[:QUANT]
     ollama_registry    ollama.com/[USER/]MODEL[:TAG], or MODEL[:TAG] alone
     plain_url          https://HOST/FILE.gguf
-    remote_file        a file that is to be downloaded
     download           one download: it goes on where it ended, and is checked
     web                requests, redirects and refusals
     pages              POST /api/pull and DELETE /api/delete, for clients of Ollama

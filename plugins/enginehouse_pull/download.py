@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.client import HTTPResponse
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO
+
+import msgspec
 
 from enginehouse.errors import PullFailed
 from enginehouse.model_sources import PulledFile, PullProgress
-from enginehouse_pull.remote_file import RemoteFile
 from enginehouse_pull.web import BrokeOff, Refused, opened
 
 _PIECE = 1 << 20
@@ -226,3 +227,21 @@ def refusal(error: Refused, name: str = "", remedy: str = "") -> PullFailed:
     if error.answered == 404:
         return PullFailed(f"{what} does not exist ({error})" if name else f"{what}: it does not exist")
     return PullFailed(f"{what} cannot be downloaded: {error}")
+
+
+class RemoteFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One file. ``size`` in bytes is ``None``, and ``sha256`` empty, where the source does not tell them."""
+
+    url: str
+    path: str
+    """Where it belongs, relative to the folder of models."""
+    size: int | None = None
+    sha256: str = ""
+
+
+def inner_path(*parts: str) -> str:
+    """``parts`` as a path that stays in the folder of models. Raises ``PullFailed`` for one that would leave it."""
+    path = PurePosixPath(*parts)
+    if path.is_absolute() or ".." in path.parts or "\\" in str(path) or not str(path).isprintable():
+        raise PullFailed(f"the source names a file {str(path)!r}, which would lie outside of the folder of models")
+    return str(path)

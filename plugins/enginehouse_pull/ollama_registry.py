@@ -14,8 +14,7 @@ import msgspec
 from enginehouse import ModelSource
 from enginehouse.errors import PullFailed
 from enginehouse.model_sources import PulledModel, PullProgress, PullSettings
-from enginehouse_pull.download import download, refusal
-from enginehouse_pull.remote_file import RemoteFile, inner_path
+from enginehouse_pull.download import RemoteFile, download, inner_path, refusal
 from enginehouse_pull.web import Refused, read
 
 _NAME = re.compile(

@@ -8,8 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from enginehouse import ModelSource
 from enginehouse.model_sources import PulledModel, PullProgress, PullSettings
-from enginehouse_pull.download import download
-from enginehouse_pull.remote_file import RemoteFile, inner_path
+from enginehouse_pull.download import RemoteFile, download, inner_path
 
 
 class PlainUrl(ModelSource):

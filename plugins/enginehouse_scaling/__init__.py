@@ -2,10 +2,8 @@
 
 ::
 
-    service           asks the scaler once a second, and has the gateway carry its decisions out
-    demand            reads the load of the models
-    decide            checks what the scaler answers
-    expected_wait     the bundled scaler
+    service           reads the load of models, asks the scaler once a second, and has its decisions carried out
+    decide            the bundled scaler, and a check of what the configured one answers
     pages             /api/scale
     explain           enginehouse explain scale
 """
@@ -13,7 +11,7 @@
 from __future__ import annotations
 
 from enginehouse import Register, Scaler, Service, hookimpl
-from enginehouse_scaling.expected_wait import ExpectedWait
+from enginehouse_scaling.decide import ExpectedWait
 from enginehouse_scaling.service import Scaling
 
 

@@ -17,9 +17,8 @@ from enginehouse.commands import config_option, warn
 from enginehouse_kit.files import read_file
 from enginehouse_kit.gateway_client import GatewayClient
 from enginehouse_kit.output import print_json, printable
-from enginehouse_scaling.decide import decide, make_scaler
-from enginehouse_scaling.demand import least, ranges
-from enginehouse_scaling.scale_status import ScaleStatus
+from enginehouse_scaling.decide import ScaleStatus, decide, make_scaler
+from enginehouse_scaling.service import least, ranges
 
 _NO_GATEWAY = ("No gateway can be reached", "server.port is 0")
 """How the errors begin after which the scaler decides here."""

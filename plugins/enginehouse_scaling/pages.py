@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from enginehouse.errors import NotFound
-from enginehouse_scaling.scale_status import ScaleStatus
+from enginehouse_scaling.decide import ScaleStatus
 
 
 def scale_routes(rows: Callable[[], Sequence[ScaleStatus]]) -> Sequence[BaseRoute]:

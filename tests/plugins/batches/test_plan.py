@@ -6,8 +6,8 @@ import pytest
 
 from enginehouse import Candidate, Health, ReplicaState
 from enginehouse.routing_facts import Load
+from enginehouse_batches.objects import BatchSettings
 from enginehouse_batches.plan import HostUse, Person, Plan, RunningLine, plan
-from enginehouse_batches.settings import BatchSettings
 
 HOUR = 3600.0
 READY, STOPPED = ReplicaState.READY, ReplicaState.STOPPED

@@ -18,11 +18,9 @@ from enginehouse.routing_facts import Load
 from enginehouse.runtime import Clock
 from enginehouse.services import GatewayCaller, GatewayRequest, Submitted
 from enginehouse.tickets import Phase
-from enginehouse_batches.objects import WINDOW_S, Batch, new_id
+from enginehouse_batches.objects import WINDOW_S, Batch, BatchSettings, new_id
 from enginehouse_batches.runner import Runner
-from enginehouse_batches.settings import BatchSettings
-from enginehouse_batches.storage import Storage
-from enginehouse_batches.store import CountedBatch, Store
+from enginehouse_batches.store import CountedBatch, Storage, Store
 from enginehouse_kit.testing import FakeGatewayRequest, FakeServiceGateway
 from tests.support.waiting import until
 

@@ -179,7 +179,7 @@ async def test_a_provider_that_does_not_answer_keeps_nothing_waiting(
         asked.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("enginehouse_callers.provider_keys.ProviderKeys.refresh", hang)
+    monkeypatch.setattr("enginehouse_callers.token_authenticator.ProviderKeys.refresh", hang)
     auth = {"jwt": {"issuer": "https://login.example.org", "audience": "house"}}
     running = Running(tmp_path, NOON, auth=auth)
     await asyncio.wait_for(running.callers.start(), 5)

@@ -201,7 +201,7 @@ async def test_keys_are_fetched_again_when_a_token_names_an_unknown_one(monkeypa
         asked.append(url)
         return pages[url]
 
-    monkeypatch.setattr("enginehouse_callers.provider_keys._read", read)
+    monkeypatch.setattr("enginehouse_callers.token_authenticator._read", read)
     await provider.tokens.refresh()
     assert provider.who(token(kid="new")).name == f"jwt/{ISSUER}/ann"
     await provider.tokens.refresh()
@@ -221,7 +221,7 @@ async def test_keys_stay_while_the_provider_is_away(
     def away(url: str) -> dict[str, Any]:
         raise OSError("connection refused")
 
-    monkeypatch.setattr("enginehouse_callers.provider_keys._read", away)
+    monkeypatch.setattr("enginehouse_callers.token_authenticator._read", away)
     for _ in range(3):
         await provider.tokens.refresh()
         provider.clock.now += 601

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from enginehouse.backends import DiscoverySettings, FoundBackend
-from enginehouse_discovery.sources import Source, Sources
+from enginehouse_discovery.service import Source, Sources
 
 A, B = FoundBackend(url="http://a:1"), FoundBackend(url="http://b:1")
 

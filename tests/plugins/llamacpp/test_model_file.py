@@ -11,8 +11,8 @@ import pytest
 from enginehouse import Capabilities
 from enginehouse.drivers import LaunchSpec
 from enginehouse_llamacpp import LlamaCppDriver
-from enginehouse_llamacpp.file_types import FILE_TYPES
 from enginehouse_llamacpp.gguf_header import GgufError, read_gguf_header
+from enginehouse_llamacpp.model_file import FILE_TYPES
 from enginehouse_llamacpp.options import LlamaCppOptions
 from tests.support.gguf_header import gguf_text, write_gguf
 from tests.support.real_gateways import llama_server

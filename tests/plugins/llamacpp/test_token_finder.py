@@ -11,7 +11,7 @@ import pytest
 from enginehouse.drivers import EngineResponse, PartialAnswer
 from enginehouse.errors import CannotContinue
 from enginehouse_llamacpp import LlamaCppDriver
-from enginehouse_llamacpp.token_finder import TokenFinder
+from enginehouse_llamacpp.continuing import TokenFinder
 
 WORDS: list[str | bytes] = ["<s>", "H", "el", "Hel", "lo", " lo", "\n", " ", "ก", "า", "กา", b"\xf0\x9f", b"\x98\x80"]
 UNMADE = frozenset({"กา"})

@@ -6,7 +6,7 @@ import pytest
 
 from enginehouse.backends import ModelLoad, ScaleView
 from enginehouse_kit.testing import check_scaler, create
-from enginehouse_scaling.expected_wait import ExpectedWait
+from enginehouse_scaling.decide import ExpectedWait
 
 
 def test_it_keeps_the_rules_of_a_scaler() -> None:
