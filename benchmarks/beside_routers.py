@@ -32,8 +32,8 @@ from enginehouse import GatewayError
 from enginehouse_kit.engines import SimEngine
 from enginehouse_kit.gateway import RunningGateway
 from enginehouse_sim.simulator.calibration.streams import EngineAddress, stream
-from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
-from enginehouse_sim.simulator.replay.figures.report import Distribution, Record
+from enginehouse_sim.simulator.replay.answer import AnswerRecord
+from enginehouse_sim.simulator.replay.report import Distribution, Record
 from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 
 _ROUTERS = ("vllm-router", "sglang-router")

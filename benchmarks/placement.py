@@ -31,8 +31,8 @@ from placement_traces import TRACES, request, reusable, trace
 
 from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.replay.faults import PlannedFault
-from enginehouse_sim.simulator.replay.figures.report import Distribution, Slo
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
+from enginehouse_sim.simulator.replay.report import Distribution, Slo
 from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 from enginehouse_sim.virtual import VirtualSettings
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
+from enginehouse_sim.simulator.kv.block_pool import BlockHasher
 
 
 def hashes_of(hasher: BlockHasher, token_ids: Iterable[int], **more: Any) -> list[int]:

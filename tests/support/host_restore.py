@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from enginehouse_sim.simulator.core.offloading import HostTier, KvMove
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
-from enginehouse_sim.simulator.kv.host_tier import HostTier, KvMove
 
 
 def begin_restore(

@@ -8,7 +8,7 @@ from zlib import crc32
 
 from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT, ModelRunnerOutput, NewRequestData, SchedulerOutput
-from enginehouse_sim.simulator.domain.steps import CachedRequestData
+from enginehouse_sim.simulator.domain.request import CachedRequestData
 from enginehouse_sim.simulator.model.runner import ModelRunner
 
 

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from enginehouse import ConfigError
-from enginehouse_sim.simulator.replay.figures.report import Distribution, Report, Slo
 from enginehouse_sim.simulator.replay.gateway_replay import Setting
+from enginehouse_sim.simulator.replay.report import Distribution, Report, Slo
 from enginehouse_sim.simulator.replay.variants import Traffic, Variant, reseeded, run_variants
 from enginehouse_sim.simulator.steps.profile import Profile
 

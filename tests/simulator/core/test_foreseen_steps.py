@@ -9,8 +9,7 @@ import pytest
 from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
-from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.domain.steps import fields_of
+from enginehouse_sim.simulator.domain.request import RequestState, fields_of
 
 
 def new_core(random: Random) -> EngineCore:

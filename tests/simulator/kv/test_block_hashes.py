@@ -12,7 +12,7 @@ import pytest
 
 from enginehouse_sim.simulator.domain.constants import MultiModalInput
 from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
+from enginehouse_sim.simulator.kv.block_pool import BlockHasher
 from tests.support.block_names import hashes_of
 
 New = Callable[..., RequestState]
@@ -86,7 +86,7 @@ def test_names_are_numbers_of_64_bits_that_never_change() -> None:
 
 def test_every_process_gives_the_same_names() -> None:
     code = (
-        "from enginehouse_sim.simulator.kv.block_hashes import BlockHasher\n"
+        "from enginehouse_sim.simulator.kv.block_pool import BlockHasher\n"
         "from tests.support.block_names import hashes_of\n"
         "from enginehouse_sim.simulator.domain.constants import MultiModalInput\n"
         "print(hashes_of(BlockHasher(4), range(12), lora='terse', cache_salt='mine',"

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from enginehouse_sim.simulator.core.offloading import HostTier
 from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
-from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
+from enginehouse_sim.simulator.kv.block_pool import BlockHasher
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.connector import HandedOverPrompts, KvConnector, KvLoad, TransferWorker
-from enginehouse_sim.simulator.kv.host_tier import HostTier
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
 from enginehouse_sim.simulator.steps.costs import KvShape, KvTransfer
 from tests.support.kv_memory import CachedSequence, CheckedRunner, KvMemory

@@ -12,11 +12,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from enginehouse_sim.simulator.core.offloading import HostTier, KvMove
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
+from enginehouse_sim.simulator.kv.block_pool import BlockHasher
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
-from enginehouse_sim.simulator.kv.host_tier import HostTier, KvMove
 from enginehouse_sim.simulator.steps.costs import KvShape, KvTransfer
 from tests.support.host_restore import begin_restore, finish_restore
 

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 from enginehouse_sim.simulator.domain.outputs import MovedRequest
-from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.domain.steps import fields_of
+from enginehouse_sim.simulator.domain.request import RequestState, fields_of
 
 OF_THE_SCHEDULER = {
     "all_token_ids",

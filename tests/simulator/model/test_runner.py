@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.domain.outputs import ModelRunnerOutput, NewRequestData, SchedulerOutput
-from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.domain.steps import CachedRequestData, fields_of
+from enginehouse_sim.simulator.domain.request import CachedRequestData, RequestState, fields_of
 from enginehouse_sim.simulator.model.runner import ModelRunner
 from enginehouse_sim.simulator.model.text import EOS, TextSampler, encode, text_of
 from enginehouse_sim.simulator.steps.costs import StepLoad

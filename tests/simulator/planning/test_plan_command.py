@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from enginehouse_sim.plan_command import plan
+from enginehouse_sim.commands import plan
 
 PROFILE = (
     'kind = "pass"\ndescription = "by hand"\nsource = "this test"\nobtained = "measured"\n[costs]\nfixed_ms = 100.0\n'

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
-from enginehouse_sim.simulator.replay.figures.report import Record
+from enginehouse_sim.simulator.replay.report import Record
 from enginehouse_sim.simulator.replay.simulate import Replay
 from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 

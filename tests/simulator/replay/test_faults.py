@@ -11,8 +11,8 @@ import pytest
 from enginehouse import ConfigError
 from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.replay.faults import FaultKind, PlannedFault
-from enginehouse_sim.simulator.replay.figures.report import Record
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
+from enginehouse_sim.simulator.replay.report import Record
 from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 from enginehouse_sim.virtual import VirtualSettings
 from tests.support.followed_replay import FollowedReplay

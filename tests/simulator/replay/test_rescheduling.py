@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
-from enginehouse_sim.simulator.replay.figures.report import Record, Report, report
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
+from enginehouse_sim.simulator.replay.report import Record, Report, report
 from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 from enginehouse_sim.virtual import VirtualSettings
 

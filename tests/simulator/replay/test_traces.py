@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from enginehouse import ConfigError
-from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
+from enginehouse_sim.simulator.kv.block_pool import BlockHasher
 from enginehouse_sim.simulator.replay.traces.prompts import block_hashes_of, prompt_of
 from enginehouse_sim.simulator.replay.traces.reader import Trace, TraceError, TraceRequest
 from enginehouse_sim.simulator.replay.traces.workload import Workload, write

@@ -16,8 +16,7 @@ from enginehouse_sim.simulator.domain.constants import (
     SchedulerConstants,
     SchedulingPolicy,
 )
-from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.domain.steps import fields_of
+from enginehouse_sim.simulator.domain.request import RequestState, fields_of
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.model.runner import ModelRunner
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 from enginehouse_sim.simulator.domain.constants import MultiModalInput, SchedulingPolicy
-from enginehouse_sim.simulator.domain.request import RequestStatus
-from enginehouse_sim.simulator.domain.steps import CachedRequestData
+from enginehouse_sim.simulator.domain.request import CachedRequestData, RequestStatus
 from enginehouse_sim.simulator.scheduler.encoder import EncoderCache, EncoderPlan
 from enginehouse_sim.simulator.scheduler.running import preempt_one
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler

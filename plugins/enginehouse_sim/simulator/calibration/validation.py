@@ -16,8 +16,8 @@ from rich.table import Table
 from enginehouse import ConfigError, GatewayError
 from enginehouse_sim.simulator.calibration.prober import prompt_tokens
 from enginehouse_sim.simulator.calibration.streams import EngineAddress, body_for, stream
-from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord, count_gap
-from enginehouse_sim.simulator.replay.figures.report import Record, report
+from enginehouse_sim.simulator.replay.answer import AnswerRecord, count_gap
+from enginehouse_sim.simulator.replay.report import Record, report
 from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 from enginehouse_sim.simulator.steps.profile import Accuracy
 

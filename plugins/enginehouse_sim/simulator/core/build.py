@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
-from enginehouse_sim.simulator.core.offloading import Offloading
+from enginehouse_sim.simulator.core.offloading import HostTier, Offloading
 from enginehouse_sim.simulator.domain.constants import CoreSettings
-from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
+from enginehouse_sim.simulator.kv.block_pool import BlockHasher
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.connector import HandedOverPrompts, KvConnector, KvSource, TransferWorker
 from enginehouse_sim.simulator.kv.events import KvEvent, KvEvents
-from enginehouse_sim.simulator.kv.host_tier import HostTier
 from enginehouse_sim.simulator.model.grammar import GrammarManager
 from enginehouse_sim.simulator.model.runner import ModelRunner
 from enginehouse_sim.simulator.model.timing import TimingRunner

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from enginehouse_sim.simulator.domain.constants import MultiModalInput
-from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.domain.steps import CachedRequestData
+from enginehouse_sim.simulator.domain.request import CachedRequestData, RequestState
 
 TokenLogprobs = Sequence[tuple[int, float]]
 """(token, logprob) pairs: the sampled token first, then the likeliest others."""

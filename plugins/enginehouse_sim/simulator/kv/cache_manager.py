@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
-from enginehouse_sim.simulator.kv.block_pool import BlockPool
+from enginehouse_sim.simulator.kv.block_pool import BlockHasher, BlockPool
 from enginehouse_sim.simulator.kv.events import BlockStored, KvEvents
 
 

@@ -14,7 +14,7 @@ from enginehouse_sim.simulator.domain.outputs import (
     SchedulerOutput,
     TokenLogprobs,
 )
-from enginehouse_sim.simulator.domain.steps import CachedRequestData
+from enginehouse_sim.simulator.domain.request import CachedRequestData
 from enginehouse_sim.simulator.model.text import EOS, TextSampler, text_of, vector
 from enginehouse_sim.simulator.steps.costs import StepLoad
 

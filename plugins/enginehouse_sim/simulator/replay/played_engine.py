@@ -10,8 +10,8 @@ from enginehouse_sim.simulator.core.migration import MAX_MIGRATIONS, MigratedKv,
 from enginehouse_sim.simulator.domain.outputs import MovedRequest, SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.model.timing import TOKEN
-from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord, count_gap
-from enginehouse_sim.simulator.replay.figures.report import InstanceRecord, Moment, Record
+from enginehouse_sim.simulator.replay.answer import AnswerRecord, count_gap
+from enginehouse_sim.simulator.replay.report import InstanceRecord, Moment, Record
 from enginehouse_sim.simulator.replay.traces.prompts import block_hashes_of, prompt_of
 from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 from enginehouse_sim.simulator.scheduler.state import SchedulerState

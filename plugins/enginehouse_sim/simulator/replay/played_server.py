@@ -10,8 +10,7 @@ import msgspec
 
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.model.timing import TOKEN
-from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord, count_gap
-from enginehouse_sim.simulator.replay.figures.report import Record
+from enginehouse_sim.simulator.replay.answer import AnswerRecord, count_gap
 from enginehouse_sim.simulator.replay.played_connection import (
     LAST_CHUNK,
     STREAM_HEAD,
@@ -22,6 +21,7 @@ from enginehouse_sim.simulator.replay.played_connection import (
     read_body,
 )
 from enginehouse_sim.simulator.replay.played_engine import PlayedEngine
+from enginehouse_sim.simulator.replay.report import Record
 from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 from enginehouse_sim.simulator.server.load_figures import load_figures
 from enginehouse_sim.simulator.steps.profile import NOTHING_OUTSIDE, OutsideCosts

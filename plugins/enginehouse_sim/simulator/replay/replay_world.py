@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Iterator
 
 from enginehouse import EnginehouseError
 from enginehouse_kit.virtual_loop import VirtualLoop
+from enginehouse_sim.simulator.replay.answer import AnswerRecord
 from enginehouse_sim.simulator.replay.faults import FaultPlan
-from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
-from enginehouse_sim.simulator.replay.figures.report import Moments
 from enginehouse_sim.simulator.replay.played_engine import EngineOwner, PlayedEngine, moment_of
 from enginehouse_sim.simulator.replay.played_server import PlayedServer
+from enginehouse_sim.simulator.replay.report import Moments
 from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 
 

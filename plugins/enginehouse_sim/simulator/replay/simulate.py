@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
-from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
-from enginehouse_sim.simulator.replay.figures.report import Record, Slo
+from enginehouse_sim.simulator.replay.answer import AnswerRecord
 from enginehouse_sim.simulator.replay.played_engine import EngineOwner, PlayedEngine, moment_of
+from enginehouse_sim.simulator.replay.report import Record, Slo
 from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 from enginehouse_sim.simulator.steps.profile import NOTHING_OUTSIDE, OutsideCosts
 

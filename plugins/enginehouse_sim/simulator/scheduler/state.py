@@ -1,24 +1,94 @@
-"""The state that the scheduler keeps from step to step, and a step while it is planned."""
+"""The state that the scheduler keeps from step to step: its queues, and a step while it is planned."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import insort
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.simulator.domain.constants import SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.simulator.domain.outputs import (
     EngineCoreOutput,
     NewRequestData,
     SchedulerOutput,
     SchedulerTotals,
 )
-from enginehouse_sim.simulator.domain.request import FINISH_REASONS, RequestState, RequestStatus
-from enginehouse_sim.simulator.domain.steps import CachedRequestData
+from enginehouse_sim.simulator.domain.request import FINISH_REASONS, CachedRequestData, RequestState, RequestStatus
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.connector import KvConnector
 from enginehouse_sim.simulator.model.grammar import GrammarManager
 from enginehouse_sim.simulator.scheduler.encoder import EncoderCache, EncoderPlan
-from enginehouse_sim.simulator.scheduler.queues import WaitingRequests
+
+_FIRST, _THEN = 0, 1
+
+
+class WaitingRequests:
+    """All waiting requests: by ``priority`` the smallest one first, then the earliest arrival, as in vLLM; else equals.
+
+    Requests that hold blocks already, because of a load, come before all others, as in vLLM. Behind a request that
+    needs their blocks, they would keep these for ever.
+    """
+
+    def __init__(self, policy: SchedulingPolicy) -> None:
+        self._by_priority = policy is SchedulingPolicy.PRIORITY
+        self._count = 0
+        self._waiting: list[tuple[int, tuple[int, float, str], int, RequestState]] = []
+        self._skipped: list[RequestState] = []
+
+    def add(self, request: RequestState) -> None:
+        """Add a new request, after its equals."""
+        self._count += 1
+        self._insert(_THEN, request, self._count)
+
+    def put_back(self, request: RequestState) -> None:
+        """Add a request that had its turn, before its equals."""
+        self._count += 1
+        self._insert(_FIRST if _holds_blocks(request) else _THEN, request, -self._count)
+
+    def remove(self, request_ids: Collection[str]) -> None:
+        """Remove requests that finished while waiting. Unknown ids are ignored."""
+        self._waiting = [entry for entry in self._waiting if entry[3].request_id not in request_ids]
+
+    def peek(self) -> RequestState | None:
+        return self._waiting[0][3] if self._waiting else None
+
+    def pop(self) -> RequestState:
+        return self._waiting.pop(0)[3]
+
+    def skip(self) -> None:
+        """Put the head aside until ``restore_skipped``; the next one is the head."""
+        self._skipped.append(self.pop())
+
+    def restore_skipped(self) -> None:
+        """Return skipped requests to the head, in their order."""
+        while self._skipped:
+            self.put_back(self._skipped.pop())
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._skipped)
+
+    def __iter__(self) -> Iterator[RequestState]:
+        yield from self._skipped
+        for entry in self._waiting:
+            yield entry[3]
+
+    def holders(self) -> list[RequestState]:
+        """The waiting requests that hold blocks."""
+        found = [request for request in self._skipped if _holds_blocks(request)]
+        for place, _, _, request in self._waiting:
+            if place != _FIRST:
+                break
+            if _holds_blocks(request):
+                found.append(request)
+        return found
+
+    def _insert(self, place: int, request: RequestState, number: int) -> None:
+        key = (request.priority, request.arrival_time, request.request_id) if self._by_priority else (0, 0.0, "")
+        insort(self._waiting, (place, key, number, request))
+
+
+def _holds_blocks(request: RequestState) -> bool:
+    return request.num_computed_tokens > 0 or request.status is RequestStatus.WAITING_FOR_REMOTE_KVS
 
 
 class SchedulerState:

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
 from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT, NewRequestData
-from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
-from enginehouse_sim.simulator.domain.steps import CachedRequestData
+from enginehouse_sim.simulator.domain.request import CachedRequestData, RequestState, RequestStatus
 from enginehouse_sim.simulator.kv.cache_manager import NOTHING_COMPUTED, ComputedBlocks
 from enginehouse_sim.simulator.scheduler.encoder import EncoderPlan, plan_encoder
 from enginehouse_sim.simulator.scheduler.running import longest_input, under_threshold

@@ -1,1 +1,0 @@
-"""The reports of a replay: figures and tables."""
