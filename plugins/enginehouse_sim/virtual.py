@@ -258,7 +258,7 @@ class VirtualGateway:
 
     @property
     def counts(self) -> VirtualCounts:
-        counters, services = self._context.counters, self._gateway.current.services
+        counters, services = self._context.counters, self._gateway.services
         return VirtualCounts(
             retried=sum(counters.retries.values()),
             hedged=sum(counters.hedges.values()),

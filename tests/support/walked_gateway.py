@@ -375,8 +375,8 @@ class WalkedGateway:
         self._reload()
 
     def _reload(self) -> None:
-        current = self.gateway.current
-        current.carry_out(current.prepare(self._setting.config(self._names)))
+        reloader = self.gateway.reloader
+        reloader.carry_out(reloader.prepare(self._setting.config(self._names)))
 
     def _stop(self, step: Callable[[], None]) -> None:
         self._stops += 1

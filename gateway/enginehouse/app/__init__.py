@@ -19,6 +19,8 @@
     reload              reads the configuration again, on request or when its file changes
     config_diff         what a new configuration changes
     config_change       prepares such a change, then carries it out in one step
+    service_changes     what services change of a configuration: backends that they found, and numbers of replicas
+    status_puller       what engines report of their load
     strategy_memory     what strategies have learned, through reloads and restarts
     callers             the authenticators, and the one of them that counts requests
     services/           runs services of plugins, and is the gateway as they see it

@@ -5,21 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from pathlib import Path
 
 from enginehouse.app.build import build_launcher, build_swapper
-from enginehouse.app.callers import check_callers
 from enginehouse.app.config_diff import diff_configs
-from enginehouse.app.needs import unmet_needs
 from enginehouse.app.plan import make_plan
 from enginehouse.app.plugin_instances import create, create_installed, identity
 from enginehouse.app.request_path import PathChange, RequestPath
-from enginehouse.app.services.service_access import GatewayParts
-from enginehouse.app.services.service_changes import Joined, JoinedBackends, ModelSizes
-from enginehouse.app.services.service_runner import Services
-from enginehouse.app.services.status_puller import build_puller
+from enginehouse.app.service_changes import Joined, JoinedBackends, ModelSizes
+from enginehouse.app.status_puller import build_puller
 from enginehouse.config.schema import Config, HostSettings, ModelSettings
 from enginehouse.domain.errors import ConfigError
+from enginehouse.domain.ticket import Ticket
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.launch_line import fingerprint, launch_line, launch_rules
 from enginehouse.engines.managed_engines import ManagedEngines
@@ -38,10 +34,11 @@ _KEPT_KINDS = [kind.name for kind in KINDS if kind.stays]
 class CurrentConfig:
     """The configuration in force, and the parts of the gateway that it concerns.
 
-    ``context`` is the hosts' view of it. ``services``: those of plugins, which see the gateway's ``address`` and a part
-    of its state ``folder``. ``on_change`` is called when another one is in force; ``version`` counts them, from 1.
-    Raises ``ConfigError`` or ``PluginError``.
+    ``context`` is the hosts' view of it. ``on_change`` is called when another one is in force; ``version`` counts them,
+    from 1. ``address``: where the gateway listens; set by a server.
     """
+
+    address: tuple[str, int] | None = None
 
     def __init__(
         self,
@@ -49,8 +46,6 @@ class CurrentConfig:
         engines: ManagedEngines,
         prober: Prober,
         context: HostContext,
-        address: Callable[[], tuple[str, int] | None],
-        folder: Callable[[], Path],
     ) -> None:
         self.path = path
         self.engines = engines
@@ -61,33 +56,14 @@ class CurrentConfig:
         self.version = 1
         self.on_change: Callable[[], None] = lambda: None
         self.puller = build_puller(lambda: self.context)
-        self.services = Services(
-            GatewayParts(path, engines, prober, self.puller, self.joined, self.sizes, self.rejoin, address, folder)
-        )
 
     @property
     def config(self) -> Config:
         return self.context.config
 
-    def prepare(self, new: Config) -> ConfigChange:
-        """Make everything that ``new`` needs. Nothing changes yet.
-
-        Raises ``ConfigError`` or ``PluginError`` for an unusable configuration, ``ShuttingDown`` in a gateway that is
-        shutting down.
-        """
-        self.path.relay.check_open()
-        registry = self.path.registry
-        change = ConfigChange(self, self.joined.joined_to(self.sizes.sized(new)), unmet_needs(new, registry))
-        self.services.check(new)
-        check_callers(new, registry)
-        for warning in change.warnings:
-            _log.warning("%s", warning)
-        return change
-
-    def carry_out(self, change: ConfigChange) -> None:
-        """Put in force what ``prepare`` returned last."""
-        self._put_in_force(change)
-        self.services.reconfigure()  # last: what they withdraw leaves by a change of its own
+    def waiting(self) -> Collection[Ticket]:
+        """The tickets of requests that wait in queues, or for a model."""
+        return {*self.engines.waiting(), *self.path.relay.context.waiting_room.waiting()}
 
     def rejoin(self) -> None:
         """Put in force what services have found and want, and no longer what is gone.
@@ -96,7 +72,7 @@ class CurrentConfig:
         """
         configured = self.sizes.sized(self.joined.in_force.without_found(self.config))
         change = ConfigChange(self, self.joined.joined_to(configured))
-        self._put_in_force(change)
+        self.put_in_force(change)
         if lines := "; ".join(change.diff.lines()):
             _log.info("Changed without a reload: %s", lines)
 
@@ -105,7 +81,7 @@ class CurrentConfig:
         if self.sizes.recall(self.config, running):
             self.rejoin()
 
-    def _put_in_force(self, change: ConfigChange) -> None:
+    def put_in_force(self, change: ConfigChange) -> None:
         change.carry_out()
         self.context = change.context
         self.version += 1

@@ -30,6 +30,7 @@ from enginehouse.app.plan import make_plan, warn_of_missing
 from enginehouse.app.reload import ConfigSource, Reloader
 from enginehouse.app.request_path import RequestPath
 from enginehouse.app.sampling import EverySecond
+from enginehouse.app.services.service_runner import Services
 from enginehouse.app.strategy_memory import StrategyMemory
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
@@ -59,11 +60,10 @@ class Gateway:
     ``log`` keeps the gateway's own log. ``source`` is read when the configuration is reloaded; without one, it stays.
     ``outside``: the clock and the way to engines, by default this machine's. ``shared``: what processes of the gateway
     share. ``workers`` lists those that relay requests. ``replace``: starts another gateway that takes over and returns
-    its process id; set by a server that can. ``address``: where it listens; set by a server.
+    its process id; set by a server that can.
     """
 
     replace: Callable[[], Awaitable[int]] | None = None
-    address: tuple[str, int] | None = None
     _state_file: StateFile | None = None
     _drained: asyncio.Future[None] | None = None
     _first_round: asyncio.Future[None] | None = None
@@ -97,9 +97,10 @@ class Gateway:
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))
         self.every_second = EverySecond(outside.clock.epoch)
         self._prober = Prober(self.fleet, config.checks, outside.chance)
-        self.current = CurrentConfig(path, self.engines, self._prober, context, lambda: self.address, self._folder)
+        self.current = CurrentConfig(path, self.engines, self._prober, context)
+        self.services = Services(self.current)
         source = source or ConfigSource(lambda: LoadedConfig(config, None, ()), None)
-        self.reloader = Reloader(self.current, source, self.callers.note)
+        self.reloader = Reloader(self.current, self.services, source, self.callers.note)
         self._strategy_memory = StrategyMemory(
             lambda: self.relay.context.router.strategies.memories(),
             lambda kept: self.relay.context.router.strategies.recall(kept),
@@ -117,6 +118,7 @@ class Gateway:
             self.exporter.prepare(config, registry, self.metrics, self.observers)
         self.application = Pages(
             self.current,
+            self.services,
             self.reloader,
             self.every_second,
             self.closing,
@@ -167,7 +169,7 @@ class Gateway:
         await self.engines.open(self._drained)
         self.path.follow_caches()
         self.reloader.open()
-        started = asyncio.ensure_future(self.current.services.start())
+        started = asyncio.ensure_future(self.services.start())
         self.engines.preload()
         self._settling = asyncio.ensure_future(self._settle(first_round, started))
 
@@ -235,7 +237,7 @@ class Gateway:
     def _stop_changes(self) -> None:
         """Change the configuration no more, and stop the services."""
         self.reloader.close()
-        self.current.services.stop()
+        self.services.stop()
         self.current.puller.stop()
 
     # --- the end
@@ -263,7 +265,7 @@ class Gateway:
         self._stop_changes()
         self.relay.close()
         self._prober.close()
-        await self.current.services.stopped()
+        await self.services.stopped()
         self.path.caches.close()
         await self._strategy_memory.save()
         self._strategy_memory.close()
@@ -287,7 +289,7 @@ class Gateway:
         """The metrics, but for those of the process that the operating system counts."""
         yield from request_metrics(self.relay, self.admission.body_memory)
         yield from fleet_metrics(self.relay, self.engines)
-        yield from self.current.services.families()
+        yield from self.services.families()
         yield from caller_metrics(self.callers.accounting)
         yield from worker_metrics(self.worker_figures)
         exported = self.exporter.counters if self.exporter is not None else ExportCounters()

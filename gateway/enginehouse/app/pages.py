@@ -19,6 +19,7 @@ from enginehouse.app.metrics import engine_metrics
 from enginehouse.app.plugin_instances import create_installed, routes_of_plugins, skip_or_raise
 from enginehouse.app.reload import Reloader
 from enginehouse.app.sampling import EverySecond, gauges
+from enginehouse.app.services.service_runner import Services
 from enginehouse.domain.compiled import COMPILED
 from enginehouse.domain.foreign import shown
 from enginehouse.http.application import build_application
@@ -42,6 +43,7 @@ class Pages(NamedTuple):
     """
 
     current: CurrentConfig
+    services: Services
     reloader: Reloader
     every_second: EverySecond
     closing: asyncio.Event
@@ -56,7 +58,7 @@ class Pages(NamedTuple):
         config, since = self.current.config, self.current.path.outside.clock.epoch()
         facts = self._facts(since)
         routes = [*self._of_plugins(facts, of_compat=True), *self._of_clients(int(since)), *self._of_operators()]
-        routes.append(CallerPages(self.current.path.admission, self.current.services.pages.callers))
+        routes.append(CallerPages(self.current.path.admission, self.services.pages.callers))
         routes += self._of_plugins(facts, of_compat=False)
         application = build_application(
             routes, self.current.path.paths.methods, cors=config.server.cors, exposed=EXPOSED
@@ -81,7 +83,7 @@ class Pages(NamedTuple):
 
     def _of_operators(self) -> Iterator[BaseRoute]:
         path = self.current.path
-        for pages in (self.current.services.pages.operators, [*path.callers.accounting.routes()]):
+        for pages in (self.services.pages.operators, [*path.callers.accounting.routes()]):
             yield OperatorPages(path.admission, pages, path.callers.note)
 
     def _of_plugins(self, facts: PageFacts, *, of_compat: bool) -> Iterator[BaseRoute]:
@@ -139,8 +141,8 @@ class Pages(NamedTuple):
             "strategy": config.routing.strategy,
             "trace_url": config.telemetry.trace_url,
             "uptime_s": round(current.path.outside.clock.epoch() - since, 3),
-            **current.services.status(),
-            "services": current.services.rows(),
+            **self.services.status(),
+            "services": self.services.rows(),
             "kv_events": current.path.caches.figures(),
             "workers": self.workers(),
             "limits": {"store": config.limits.store, "problem": current.path.callers.accounting.problem()},

@@ -14,10 +14,14 @@ import msgspec
 
 from enginehouse.aio.slow_work import run_slowly
 from enginehouse.aio.tasks import BackgroundTasks
-from enginehouse.app.config_change import CurrentConfig
+from enginehouse.app.callers import check_callers
+from enginehouse.app.config_change import ConfigChange, CurrentConfig
 from enginehouse.app.config_diff import ConfigDiff
+from enginehouse.app.needs import unmet_needs
 from enginehouse.app.plan import warn_of_missing
+from enginehouse.app.services.service_runner import Services
 from enginehouse.config.load_config import LoadedConfig
+from enginehouse.config.schema import Config
 from enginehouse.domain.errors import ConfigError, EnginehouseError, ShuttingDown
 from enginehouse.domain.usage import AuditEntry
 
@@ -110,9 +114,14 @@ class Reloader:
     """
 
     def __init__(
-        self, current: CurrentConfig, source: ConfigSource, note: Callable[[AuditEntry], None] = lambda _: None
+        self,
+        current: CurrentConfig,
+        services: Services,
+        source: ConfigSource,
+        note: Callable[[AuditEntry], None] = lambda _: None,
     ) -> None:
         self._current = current
+        self._services = services
         self._note = note
         self._source = source
         self._lock = asyncio.Lock()
@@ -144,9 +153,9 @@ class Reloader:
             if not self._is_open:
                 raise ShuttingDown("The gateway is not running")
             with loaded.naming_file():
-                change = self._current.prepare(loaded.config)
+                change = self.prepare(loaded.config)
             if not dry_run:
-                self._current.carry_out(change)
+                self.carry_out(change)
                 _log_changes(change.diff, loaded.warnings)
             await warn_of_missing(change.context)
             return Reloaded(
@@ -155,6 +164,26 @@ class Reloader:
                 changes=change.diff,
                 warnings=loaded.warnings,
             )
+
+    def prepare(self, new: Config) -> ConfigChange:
+        """Make everything that ``new`` needs. Nothing changes yet.
+
+        Raises ``ConfigError`` or ``PluginError`` for an unusable configuration, ``ShuttingDown`` in a gateway that is
+        shutting down.
+        """
+        current, registry = self._current, self._current.path.registry
+        current.path.relay.check_open()
+        change = ConfigChange(current, current.joined.joined_to(current.sizes.sized(new)), unmet_needs(new, registry))
+        self._services.check(new)
+        check_callers(new, registry)
+        for warning in change.warnings:
+            _log.warning("%s", warning)
+        return change
+
+    def carry_out(self, change: ConfigChange) -> None:
+        """Put in force what ``prepare`` returned last."""
+        self._current.put_in_force(change)
+        self._services.reconfigure()  # last: what they withdraw leaves by a change of its own
 
     async def _read(self) -> LoadedConfig:
         """Read the configuration, once nobody writes its file. Raises ``ConfigError``.

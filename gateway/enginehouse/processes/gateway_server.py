@@ -53,7 +53,7 @@ class GatewayServer(AcceptingServer):
         super().__init__(gateway.application, gateway.path, listeners, gateway.loop_monitor)
         self._workers = forks.pool(gateway) if forks is not None else None
         self._gateway = gateway
-        gateway.address = listeners.address
+        gateway.current.address = listeners.address
         self._service = service
         self._predecessor = predecessor
         self._replacement = Replacement(

@@ -239,7 +239,7 @@ async def test_one_that_fails_with_another_configuration_keeps_the_gateway_close
 
     monkeypatch.setattr(Names, "prepare", fails)
     with pytest.raises(PluginError, match="authenticator 'names' cannot be prepared"):
-        house.current.prepare(Config())
+        house.reloader.prepare(Config())
     house.callers.configure(Config())
     assert await status(house) == 401
 

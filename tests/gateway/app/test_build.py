@@ -93,7 +93,7 @@ async def test_a_start_and_a_change_tell_all_errors_at_once() -> None:
         Gateway(faulty, registry)
     assert [error.key for error in at_start.value.errors] == keys
     with pytest.raises(ConfigErrors) as at_change:
-        Gateway(Config(), registry).current.prepare(faulty)
+        Gateway(Config(), registry).reloader.prepare(faulty)
     assert [error.key for error in at_change.value.errors] == keys
 
 

@@ -125,7 +125,7 @@ def test_a_gateway_that_was_changed_is_like_one_that_was_started_so(
         await gateway.settled()
         try:
             for each in changes:
-                gateway.current.carry_out(gateway.current.prepare(each))
+                gateway.reloader.carry_out(gateway.reloader.prepare(each))
             assert gateway.config == expected
             for _ in range(1000):  # what has left is forgotten a moment later
                 if awaited is None or facts(gateway) == awaited:

@@ -134,7 +134,7 @@ async def test_a_defect_is_logged_and_harms_nobody(
 
 async def test_a_reload_that_no_request_asked_for_is_an_act_too(gateway: Gateway, text: Text) -> None:
     entries: list[AuditEntry] = []
-    reloader = Reloader(gateway.current, ConfigSource(text.read, None), entries.append)
+    reloader = Reloader(gateway.current, gateway.services, ConfigSource(text.read, None), entries.append)
     reloader.open()
     await reloader.start_reload("SIGHUP")
     text.says = ConfigError("wrong")

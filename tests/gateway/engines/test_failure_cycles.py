@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from enginehouse.app.services.status_puller import EngineToAsk, StatusPuller
+from enginehouse.app.status_puller import EngineToAsk, StatusPuller
 from enginehouse.backends import LoadingBackend
 from enginehouse.config.schema import CheckSettings, ModelSettings
 from enginehouse.drivers import EngineClient, LoadedModel, ServedModel, SupportsLoading

@@ -22,10 +22,10 @@ OWN = b"x-own: 1"
 
 def without_rules(gateway: ServedGateway) -> None:
     """What a reload does that removes all rules."""
-    current = gateway.gateway.current
+    whole = gateway.gateway
     rules: list[RuleSettings] = []
-    routing = msgspec.structs.replace(current.config.routing, rules=rules)
-    current.carry_out(current.prepare(msgspec.structs.replace(current.config, routing=routing)))
+    routing = msgspec.structs.replace(whole.config.routing, rules=rules)
+    whole.reloader.carry_out(whole.reloader.prepare(msgspec.structs.replace(whole.config, routing=routing)))
 
 
 async def test_a_live_request_outlives_its_rule(house: OpenGateway, engine: StartEngine) -> None:

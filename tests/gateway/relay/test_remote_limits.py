@@ -164,8 +164,8 @@ async def test_requests_waiting_for_a_removed_backend_are_routed_again(house: Op
     here.gateway.fleet.succeeded("b")
     both = configure([served, other], None, None, {})
     only = msgspec.structs.replace(both, backends={"b": both.backends["b"]})
-    current = here.gateway.gateway.current
-    current.carry_out(current.prepare(only))
+    whole = here.gateway.gateway
+    whole.reloader.carry_out(whole.reloader.prepare(only))
     reply = await waits.reply()
     assert (reply.status, reply.header("x-enginehouse-backend")) == (200, "b")
     assert here.gateway.gateway.engines.queues == {}

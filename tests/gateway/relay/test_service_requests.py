@@ -8,7 +8,9 @@ import msgspec
 import pytest
 
 from enginehouse.app.services.service_access import ServiceAccess
+from enginehouse.app.services.service_calls import ServiceCalls, ServicePages
 from enginehouse.domain.errors import Forbidden
+from enginehouse.domain.plugin_id import PluginId
 from enginehouse.errors import NotFound
 from enginehouse.services import GatewayCaller
 from enginehouse_rescheduling.placed_requests import PlacedRequests
@@ -17,19 +19,11 @@ from tests.support.model_engine import StartModelEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway
 
 
-class Run:
-    """The run of a service that does nothing."""
-
-    type = "test"
-
-    def every(self, seconds: float, call: object) -> None: ...
-    def ask(self, call: object) -> None: ...
-    def add_pages(self, routes: object, *, for_callers: bool = False) -> None: ...
-
-
 def seen_by_service(gateway: ServedGateway) -> ServiceAccess:
     whole = gateway.gateway
-    return ServiceAccess(whole.current.services._parts, Run(), lambda: whole.config)
+    return ServiceAccess(
+        whole.current, ServiceCalls(PluginId("service", "test"), ServicePages([], [])), lambda: whole.config
+    )
 
 
 async def test_a_stream_tells_its_tokens(house: OpenGateway, model_engine: StartModelEngine) -> None:

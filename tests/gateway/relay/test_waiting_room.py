@@ -155,9 +155,9 @@ async def test_a_reload_leaves_the_room_as_it_is(house: OpenGateway, engine: Sta
     here = await two_engines(house, engine)
     await here.fill()
     waits = await here.send()
-    current = here.gateway.gateway.current
-    routing = msgspec.structs.replace(current.config.routing, strategy="cache_aware")
-    current.carry_out(current.prepare(msgspec.structs.replace(current.config, routing=routing)))
+    whole = here.gateway.gateway
+    routing = msgspec.structs.replace(whole.config.routing, strategy="cache_aware")
+    whole.reloader.carry_out(whole.reloader.prepare(msgspec.structs.replace(whole.config, routing=routing)))
     assert len(here.gateway.relay.context.waiting_room) == 1
     here.gates[1].set()
     assert (await waits.reply()).header("x-enginehouse-backend") == "b"

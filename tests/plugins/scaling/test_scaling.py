@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from enginehouse import ReplicaState, Scaler
-from enginehouse.app.services.service_changes import ModelSizes
+from enginehouse.app.service_changes import ModelSizes
 from enginehouse.backends import ModelLoad, ScaleView, WantedReplicas
 from enginehouse.config.schema import Config, HostSettings, ModelSettings, ReplicaRange
 from enginehouse.domain.plugin_id import PluginId
@@ -64,7 +64,7 @@ def running(gateway: Any) -> list[str]:
 
 
 def told(gateway: Any) -> tuple[int, int]:
-    [status] = gateway._gateway.current.services.status()["scaling"]
+    [status] = gateway._gateway.services.status()["scaling"]
     return status.replicas, status.wanted
 
 
@@ -141,11 +141,11 @@ def test_a_model_that_others_serve_is_only_told_of(play: Play) -> None:
 def test_a_reload_keeps_the_replicas_and_takes_new_limits(play: Play, tmp_path: Path) -> None:
     async def scenario(engines: Engines, gateway: Any) -> None:
         await asyncio.sleep(7)
-        current = gateway._gateway.current
+        reloader = gateway._gateway.reloader
         text = SCALED.format("min = 1, max = 1", "").replace("[hosts.local]", '[hosts.local]\nlauncher = "virtual"')
         file = tmp_path / "enginehouse.toml"
         file.write_text(text)
-        current.carry_out(current.prepare(VirtualSettings(file=file).load().config))
+        reloader.carry_out(reloader.prepare(VirtualSettings(file=file).load().config))
         await asyncio.sleep(20)
         assert (running(gateway), told(gateway)) == (["a"], (1, 1))
         assert [name for _, name in engines.loads] == ["a", "a-2"], "the first one ran on"

@@ -2,9 +2,8 @@
 
 ::
 
-    service_runner    starts and stops services, and contains their failures
+    service_runner    starts and stops services
+    service_calls     calls them, and contains their failures
     service_access    the gateway as a service sees it
     submission        a request of a service's own
-    status_puller     what engines report of their load
-    service_changes   what services change of a configuration: backends that they found, and numbers of replicas
 """

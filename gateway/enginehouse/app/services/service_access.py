@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import msgspec
-from starlette.routing import BaseRoute
 
 from enginehouse.aio.clock import Clock
 from enginehouse.aio.timeouts import run_within
+from enginehouse.app.config_change import CurrentConfig
 from enginehouse.app.plugin_instances import make_plugin
 from enginehouse.app.plugin_instances import prepare as prepare_plugin
-from enginehouse.app.request_path import RequestPath
-from enginehouse.app.services.service_changes import JoinedBackends, ModelSizes
-from enginehouse.app.services.status_puller import StatusPuller
+from enginehouse.app.services.service_calls import ServiceCalls
 from enginehouse.app.services.submission import ServedCaller, submit
 from enginehouse.config.schema import Config
 from enginehouse.domain.backend_status import BackendStatus
@@ -28,8 +26,6 @@ from enginehouse.domain.request import Headers
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.domain.usage import UsageRow
-from enginehouse.engines.managed_engines import ManagedEngines
-from enginehouse.engines.probing import Prober
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.cache_keepers import CacheKeeper, LaunchedBackend
 from enginehouse.interfaces.discoverers import FoundBackend
@@ -46,70 +42,37 @@ _TIMEOUT_S = 30.0
 _RUNS = (ReplicaState.PLACING, ReplicaState.STARTING, ReplicaState.READY)
 
 
-class GatewayParts(NamedTuple):
-    """The parts of a gateway that services reach. ``rejoin`` puts ``joined`` and ``sizes`` in force, in one step.
-
-    ``address``: where it listens. ``folder``: of its state.
-    """
-
-    path: RequestPath
-    engines: ManagedEngines
-    prober: Prober
-    puller: StatusPuller
-    joined: JoinedBackends
-    sizes: ModelSizes
-    rejoin: Callable[[], None]
-    address: Callable[[], tuple[str, int] | None]
-    folder: Callable[[], Path]
-
-    def waiting(self) -> Collection[Ticket]:
-        """The tickets of requests that wait in queues, or for a model."""
-        return {*self.engines.waiting(), *self.path.relay.context.waiting_room.waiting()}
-
-
-class CallsService(Protocol):
-    """What calls a service, and answers its pages."""
-
-    type: str
-
-    def every(self, seconds: float, call: Callable[[], Awaitable[None] | None]) -> None: ...
-
-    def ask(self, call: Callable[[], Any]) -> Any: ...
-
-    def add_pages(self, routes: Sequence[BaseRoute], *, for_callers: bool = False) -> None: ...
-
-
 class ServiceAccess:
     """The ``ServiceGateway`` of one service. ``config`` is what ``table`` reads: of the gateway, or one to check."""
 
-    def __init__(self, parts: GatewayParts, calls: CallsService, config: Callable[[], Config]) -> None:
-        self.requests = _RequestAccess(parts, calls.type)
-        self.figures = _FigureAccess(parts, config)
-        self.backends = _BackendAccess(parts)
-        self.models = _ModelAccess(parts, calls)
+    def __init__(self, current: CurrentConfig, calls: ServiceCalls, config: Callable[[], Config]) -> None:
+        self.requests = _RequestAccess(current, calls.type)
+        self.figures = _FigureAccess(current, config)
+        self.backends = _BackendAccess(current)
+        self.models = _ModelAccess(current, calls)
         self.pages = _PageAccess(calls)
         self.every = calls.every
-        self._parts = parts
+        self._current = current
         self._config = config
         self._type = calls.type
 
     @property
     def clock(self) -> Clock:
-        return self._parts.path.outside.clock
+        return self._current.path.outside.clock
 
     @property
     def address(self) -> tuple[str, int] | None:
-        return self._parts.address()
+        return self._current.address
 
     @property
     def folder(self) -> Path:
-        return self._parts.folder() / "services" / self._type
+        return Path(self._current.path.callers.folder, "services", self._type)
 
     def table(self, name: str) -> Any:
         return getattr(self._config(), name)
 
     def caller(self, headers: Headers) -> GatewayCaller | None:
-        caller = self._parts.path.admission.authentication.caller(headers)
+        caller = self._current.path.admission.authentication.caller(headers)
         return None if caller is None else GatewayCaller(caller.name, caller.models, caller.admin, caller.through)
 
     def plugin(
@@ -120,7 +83,7 @@ class ServiceAccess:
         parameters: Mapping[str, Any] | None = None,
         prepare: Callable[[Any], None] | None = None,
     ) -> tuple[PluginId, Any]:
-        path = self._parts.path
+        path = self._current.path
         plugin, made = make_plugin(self._config(), path.registry, kind, type, key, parameters)
         if kind == "migrator":
             made = path.outside.migrator(type, made)
@@ -129,20 +92,20 @@ class ServiceAccess:
         return plugin, made
 
     def used(self, rows: Sequence[UsageRow]) -> None:
-        self._parts.path.callers.accounting.used(rows)
+        self._current.path.callers.accounting.used(rows)
 
     def notify(self, event: str, *facts: object) -> None:
-        notify(self._parts.path.observers.callbacks(event), *facts)
+        notify(self._current.path.observers.callbacks(event), *facts)
 
 
 class _RequestAccess:
-    def __init__(self, parts: GatewayParts, cause: str) -> None:
-        self._parts = parts
-        self._relay = parts.path.relay
+    def __init__(self, current: CurrentConfig, cause: str) -> None:
+        self._current = current
+        self._relay = current.path.relay
         self._cause = cause
 
     def __iter__(self) -> Iterator[_SeenRequest]:
-        waiting = _WaitingTickets(self._parts)
+        waiting = _WaitingTickets(self._current)
         for live in sorted(self._relay.live, key=lambda live: live.began):
             yield _SeenRequest(live, waiting, self._relay.context.clock)
 
@@ -159,7 +122,7 @@ class _RequestAccess:
         priority: int | None = None,
         aside: bool = False,
     ) -> Submitted:
-        admission = self._parts.path.admission
+        admission = self._current.path.admission
         admitted: AdmittedCaller | None = None
         if caller is not None:
             admitted = admission.authentication.absent(caller.name, caller.models, caller.through)
@@ -182,13 +145,13 @@ class _RequestAccess:
 class _WaitingTickets:
     """The tickets that wait, looked up once for all requests of a list."""
 
-    def __init__(self, parts: GatewayParts) -> None:
-        self._parts = parts
+    def __init__(self, current: CurrentConfig) -> None:
+        self._current = current
         self._tickets: Collection[Ticket] | None = None
 
     def __contains__(self, ticket: Ticket | None) -> bool:
         if self._tickets is None:
-            self._tickets = self._parts.waiting()
+            self._tickets = self._current.waiting()
         return ticket in self._tickets
 
 
@@ -270,9 +233,9 @@ class _SeenRequest:
 
 
 class _FigureAccess:
-    def __init__(self, parts: GatewayParts, config: Callable[[], Config]) -> None:
-        self._puller = parts.puller
-        self._context = parts.path.relay.context
+    def __init__(self, current: CurrentConfig, config: Callable[[], Config]) -> None:
+        self._puller = current.puller
+        self._context = current.path.relay.context
         self._config = config
 
     @property
@@ -290,13 +253,13 @@ class _FigureAccess:
 
 
 class _BackendAccess:
-    def __init__(self, parts: GatewayParts) -> None:
-        self._parts = parts
-        self._joined = parts.joined
-        self._relay = parts.path.relay
+    def __init__(self, current: CurrentConfig) -> None:
+        self._current = current
+        self._joined = current.joined
+        self._relay = current.path.relay
 
     def __iter__(self) -> Iterator[BackendStatus]:
-        config = self._parts.path.config
+        config = self._current.path.config
         for each in self._relay.context.fleet.backends():
             host = config.host_settings(each.host)
             yield msgspec.structs.replace(each, node=each.node or host.node, unit=each.unit or host.unit)
@@ -316,7 +279,7 @@ class _BackendAccess:
     def _become(self, found: Mapping[str, FoundBackend]) -> None:
         before, self._joined.found = self._joined.found, found
         try:
-            self._parts.rejoin()
+            self._current.rejoin()
         except BaseException:
             self._joined.found = before
             raise
@@ -340,15 +303,15 @@ class _BackendAccess:
             return False
 
     def late_probes(self, name: str) -> int:
-        return self._parts.prober.late_probes(name)
+        return self._current.prober.late_probes(name)
 
     async def processor_seconds(self, name: str) -> float | None:
-        return await self._parts.engines.processor_seconds(name)
+        return await self._current.engines.processor_seconds(name)
 
     async def give_up(self, name: str, why: str) -> None:
         fleet = self._relay.context.fleet
         fleet.mark_hung(name, why)
-        if not await self._parts.engines.end_hung(name, why):
+        if not await self._current.engines.end_hung(name, why):
             each_alone(self._relay.drains.live(name), partial(self._send_elsewhere, name, why))
 
     def _send_elsewhere(self, name: str, why: str, request: LiveRequest) -> None:
@@ -368,11 +331,11 @@ class _BackendAccess:
 
 
 class _ModelAccess:
-    def __init__(self, parts: GatewayParts, calls: CallsService) -> None:
-        self._parts = parts
+    def __init__(self, current: CurrentConfig, calls: ServiceCalls) -> None:
+        self._current = current
         self._calls = calls
-        self._engines = parts.engines
-        self._context = parts.path.relay.context
+        self._engines = current.engines
+        self._context = current.path.relay.context
 
     def replicas(self, model: str) -> Sequence[Candidate]:
         return self._context.fleet.snapshot.candidates(model)
@@ -383,16 +346,16 @@ class _ModelAccess:
         return expected_wait(backlogs.keys(), requests)
 
     def want(self, model: str, replicas: int) -> None:
-        sizes = self._parts.sizes
+        sizes = self._current.sizes
         before, sizes.wanted = sizes.wanted, {**sizes.wanted, model: replicas}
         if sizes.wanted != before:
             try:
-                self._parts.rejoin()
+                self._current.rejoin()
             except BaseException:
                 sizes.wanted = before
                 raise
         running = sum(each.state in _RUNS for each in self.replicas(model) if not each.draining)
-        if replicas > running and self._parts.path.config.models[model].launches:
+        if replicas > running and self._current.path.config.models[model].launches:
             self._engines.preload_some(model, replicas)
         elif not replicas:
             self._engines.rest(model)
@@ -411,5 +374,5 @@ class _ModelAccess:
 
 
 class _PageAccess:
-    def __init__(self, calls: CallsService) -> None:
+    def __init__(self, calls: ServiceCalls) -> None:
         self.add = calls.add_pages

@@ -105,7 +105,7 @@ def services(**parameters: object) -> dict[str, object]:
 
 
 def row(gateway: Gateway, type: str = "diary") -> Mapping[str, Any] | None:
-    return next((each for each in gateway.current.services.rows() if each["name"] == type), None)
+    return next((each for each in gateway.services.rows() if each["name"] == type), None)
 
 
 async def test_a_service_lives_from_the_start_of_the_gateway_to_its_stop(gateway: Callable[..., Gateway]) -> None:
@@ -116,8 +116,8 @@ async def test_a_service_lives_from_the_start_of_the_gateway_to_its_stop(gateway
     await house.settled()
     assert row(house) == {"name": "diary", "state": "running", "error": None}
     await until(lambda: diary.looked > 1)
-    assert house.current.services.status()["diary"] == ["start"]
-    assert house.current.services.total("acme_looks") == diary.looked
+    assert house.services.status()["diary"] == ["start"]
+    assert house.services.total("acme_looks") == diary.looked
     transport = httpx.ASGITransport(house.application)
     async with plain_httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         assert (await client.get("/api/diary")).text == "dear diary"
@@ -167,10 +167,10 @@ async def test_without_its_table_a_service_does_not_run(gateway: Callable[..., G
 async def test_a_reload_starts_tells_and_stops_services(gateway: Callable[..., Gateway]) -> None:
     house = gateway()
     await house.start()
-    current = house.current
+    reloader = house.reloader
 
     def reload(**sections: object) -> None:
-        current.carry_out(current.prepare(msgspec.convert(sections, Config)))
+        reloader.carry_out(reloader.prepare(msgspec.convert(sections, Config)))
 
     reload(**services())
     await until(lambda: (row(house) or {}).get("state") == "running")
@@ -207,11 +207,11 @@ async def test_one_that_fails_or_hangs_harms_nobody(
     await house.settled()
 
     def found() -> Mapping[str, Any]:
-        house.current.services.status()
+        house.services.status()
         return row(house) or {}
 
     await until(lambda: (found()["state"], found()["error"]) == (state, error))
-    assert "discovery" in house.current.services.status(), "the others go on"
+    assert "discovery" in house.services.status(), "the others go on"
     if fault == "look":
         Diary.made[0].fault = ""
         await until(lambda: found()["error"] is None)
@@ -221,7 +221,7 @@ async def test_one_that_fails_or_hangs_harms_nobody(
 async def test_a_call_that_does_not_return_is_shown(
     gateway: Callable[..., Gateway], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("enginehouse.app.services.service_runner._HUNG_S", 0.0)
+    monkeypatch.setattr("enginehouse.app.services.service_calls._HUNG_S", 0.0)
     house = gateway(**services(fault="look hangs"))
     await house.start()
     await until(lambda: (row(house) or {}).get("state") == "hung")

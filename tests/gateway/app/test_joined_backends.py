@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from enginehouse.app.services.service_changes import JoinedBackends
+from enginehouse.app.service_changes import JoinedBackends
 from enginehouse.backends import FoundBackend
 from enginehouse.config.schema import Config
 from enginehouse.domain.replica import Role

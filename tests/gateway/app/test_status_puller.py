@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from enginehouse.app.services.status_puller import EngineToAsk, StatusPuller
+from enginehouse.app.status_puller import EngineToAsk, StatusPuller
 from enginehouse.drivers import EngineClient, SupportsFigures
 from enginehouse.errors import UpstreamError
 from enginehouse.rescheduling import InstanceMetadata, InstanceStatus
