@@ -160,7 +160,7 @@ class Host(EngineControl, EngineListener):
             self.engines[replica] = self._engine(managed)
         self._sort(listed)
         self._read_files()
-        self.rules.renew(self._context, self.queue)
+        self.rules.renew(self._context, listed, self.queue)
         return [replica for replica, managed in new.items() if managed.model.preload]
 
     async def unload(self, replicas: Sequence[str], force: bool) -> None:
@@ -301,10 +301,8 @@ class Host(EngineControl, EngineListener):
         await self.queue.retire(engine.replica, within)
         if engine.removal is asyncio.current_task():  # else the configuration has it again
             self._remove(engine.replica)
-            self.rules.note_removed(self._context)
-            if engine.replica in self.servers.replicas(self._context):  # another server of that name lists it too
-                for replica in self._put_listed():
-                    self._launches.tasks.start(preload(self.queue, replica))
+            for replica in self._put_listed():  # another server of that name may list it too
+                self._launches.tasks.start(preload(self.queue, replica))
 
     def _remove(self, replica: str) -> None:
         """Remove a replica whose engine is at rest."""

@@ -68,7 +68,7 @@ class HostRules:
     def prepare(self, context: HostContext, managed: Mapping[str, ManagedReplica]) -> HostChange:
         """Prepare a change to the configuration of ``context``, with the replicas ``managed``."""
         rules = scheduling_rules(context.config, self._launches.host)
-        facts = self._facts_by(rules, context, self._engines.keys() - managed.keys())
+        facts = self._facts_by(rules, context, [each for each in self._engines if each not in managed])
         same = rules == self._rules and facts.replicas == self.facts.replicas
         return HostChange(context, managed, rules, facts, None if same else context.make_swapper(facts))
 
@@ -83,32 +83,19 @@ class HostRules:
         except Exception:  # the change is in force on other hosts already
             _log.exception("The scheduler of host '%s' did not take its new configuration", self._launches.host)
 
-    def renew(self, context: HostContext, queue: HostQueue) -> None:
-        """Give the scheduler of ``queue`` the current replicas."""
-        facts = self._facts_by(self._rules, context, self._removed())
+    def renew(self, context: HostContext, managed: Mapping[str, ManagedReplica], queue: HostQueue) -> None:
+        """Give the scheduler of ``queue`` the replicas ``managed``, as they are listed now."""
         try:
-            swapper = context.make_swapper(facts)
+            change = self.prepare(context, managed)
         except EnginehouseError as error:
             name = self._launches.host
             _log.error("The rules of [scheduling] do not fit the models of host '%s': %s", name, error)
-            return
-        self.facts, self.swapper = facts, swapper
-        queue.reconfigure(swapper, facts, self.limits)
-
-    def note_removed(self, context: HostContext) -> None:
-        """Note that a replica was removed."""
-        self.facts = self._facts_by(self._rules, context, self._removed())
-
-    def _removed(self) -> Collection[str]:
-        return [replica for replica, engine in self._engines.items() if engine.removal is not None]
+        else:
+            self.put(change, queue)
 
     def _facts_by(self, rules: SchedulingRules, context: HostContext, retiring: Collection[str] = ()) -> HostFacts:
         """The facts of the host, with replicas being retired: these may be evicted even if they were pinned."""
-        old = {
-            replica: msgspec.structs.replace(self.facts.replicas[replica], pin=False)
-            for replica in self._engines
-            if replica in retiring
-        }
+        old = {replica: msgspec.structs.replace(self.facts.replicas[replica], pin=False) for replica in retiring}
         learned = self._launches.learned
         return msgspec.structs.replace(
             rules.facts,
