@@ -409,7 +409,8 @@ class Engine:
         return self.finish(self._sleep_or_end(run, wanted == "sleep"))
 
     async def _sleep_or_end(self, run: EngineRun, wanted: bool) -> None:
-        await run.save_cache()
+        if run.is_warm:
+            await run.save_cache()
         if not (wanted and await run.sleep()):
             await self.end(run)
         elif self.run is run and len(self._endings) == 1:  # else a stop is in progress too

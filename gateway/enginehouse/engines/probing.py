@@ -8,7 +8,6 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass
 
-from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import run_within, wait_within
 from enginehouse.config.model_settings import ANY_ANSWER
 from enginehouse.config.schema import CheckSettings
@@ -218,11 +217,11 @@ class _ProbeLoop:
         self.late_probes = 0
         self._discovery_in = 0
         self._discovery_problem = ""
-        self._tasks = BackgroundTasks()
-        self._tasks.start(self._run(is_healthy))
+        self._probing = asyncio.create_task(self._run(is_healthy))
 
     def stop(self) -> None:
-        self._tasks.cancel()
+        self._probing.cancel()
+        del self._probing  # once ended, it refers to this object
         self.probed.set()
 
     async def _run(self, is_healthy: bool) -> None:

@@ -193,7 +193,7 @@ class EngineRun:
 
     async def save_cache(self) -> None:
         """Save its prefix cache, before it stops or sleeps."""
-        if self.is_warm and self._engine.keeps_cache:
+        if self._engine.keeps_cache:
             await self._engine.cache.save(self._engine.managed, self.client)
         self.is_warm = False
 
@@ -261,9 +261,16 @@ class Start:
         After any exception, no process is left, and no place is taken. Raises ``LoadFailed``.
         """
         engine, self.run, is_new = self._engine, run, run is None
+        model = engine.managed.model
         try:
-            self.run = run = run or await self._launch()
-            limits = self.limits = self.limits or StartLimits(engine.managed.model, engine.log)
+            if run is None:
+                if model.source:
+                    await self._have_files(model.source)
+                self.place = NOWHERE if engine.managed.server is not None else await self._find_place()
+            limits = self.limits = StartLimits(model, engine.log)
+            if self.place is not None:
+                run = await limits.run(self._launched(self.place))
+            assert run is not None
             await limits.run(self._until_healthy(run), run)
             if run.exited.done():
                 raise engine.errors.exited_early(run.exited.result(), run.first_line)
@@ -281,16 +288,6 @@ class Start:
             raise
         finally:
             self.is_over = True
-
-    async def _launch(self) -> EngineRun:
-        engine, model = self._engine, self._engine.managed.model
-        if model.source:
-            await self._have_files(model.source)
-        self.place = place = NOWHERE if engine.managed.server is not None else await self._find_place()
-        self.limits = limits = StartLimits(model, engine.log)
-        run = await limits.run(self._launched(place))
-        assert run is not None
-        return run
 
     def _check_limits(self) -> None:
         """Raise ``LoadFailed`` if the start has missed a limit."""

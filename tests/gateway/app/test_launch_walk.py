@@ -66,8 +66,8 @@ async def test_a_launch_reads_no_configuration_and_stays_short(tmp_path: Path) -
             gateway.gateway.every_second.stop()  # sampling is no part of a launch
             for _ in range(TRIES):
                 calls = (await launched(gateway)).calls
-                if len(calls) <= 43 and calls.total() <= 330:
+                if len(calls) <= 38 and calls.total() <= 312:
                     break
     assert not [file for file in calls if file.startswith("enginehouse/config/")], calls
-    assert len(calls) <= 43, calls
-    assert calls.total() <= 330, calls
+    assert len(calls) <= 38, calls
+    assert calls.total() <= 312, calls
