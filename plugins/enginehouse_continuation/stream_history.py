@@ -66,6 +66,7 @@ class KeptEvents(KeptStream):
 
     def __init__(self, path: str, body: bytes, traits: StreamTraits, share: MemoryShare, *, added: bool) -> None:
         self.path = path
+        self.chat = path == "/v1/chat/completions"
         self.body = body
         self.traits = traits
         self.progress = AnswerProgress(ends=[] if traits.token_by_token else None)
@@ -241,10 +242,6 @@ class StreamHistory(KeptEvents):
         self.count_kept()
 
     # --- what the client asked for
-
-    @property
-    def chat(self) -> bool:
-        return self.path == "/v1/chat/completions"
 
     @property
     def wants_usage(self) -> bool:

@@ -22,7 +22,7 @@ class Break:
 
 
 class ModelEngine(ScriptedEngine):
-    """Streams the model's answers. Each stream takes the next of ``breaks``, if there is one.
+    """Streams the model's answers, and has no pages. Each stream takes the next of ``breaks``, if there is one.
 
     ``refuses``: paths, or fields of a body, that are answered 400. ``gate``: an event to wait for after so many events.
     ``scripts``: what the next requests get instead.
@@ -39,6 +39,8 @@ class ModelEngine(ScriptedEngine):
         self.calls.append(call)
         if self.scripts:
             return self.scripts.pop(0)
+        if call.request_line.startswith(b"GET"):
+            return (self.answer(b"{}", 404),)
         path = call.request_line.split(b" ")[1].decode()
         fields = msgspec.json.decode(call.body)
         if self.refuses & {path, *fields}:

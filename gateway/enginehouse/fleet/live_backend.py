@@ -143,8 +143,8 @@ class ErrorWindow:
             self._cells.extend([(0, 0)] * passed)
             self.good = self._bad = 0
             self._ends = now + _CELL_S
-        bad = self._bad + sum(cell[1] for cell in self._cells)
-        answers = bad + self.good + sum(cell[0] for cell in self._cells)
+        bad = self._bad + sum([cell[1] for cell in self._cells])
+        answers = bad + self.good + sum([cell[0] for cell in self._cells])
         return bad / answers if answers >= _FEWEST_ANSWERS else 0.0
 
 

@@ -429,13 +429,15 @@ class RelayedRequest(Request):
     async def move(self, destination: str, engine_request: str = "", cause: str = "operator") -> MovedStream:
         if self.moving is not None:
             raise CannotContinue("The request is being moved already")
-        context = self.job.context
-        if context.continuer is None:
+        continuer, attempt = self.job.context.continuer, self.attempt
+        if continuer is None:
             raise CannotContinue("The request stays where it is: no plugin moves live streams")
-        move = Move(self, context, destination, engine_request, cause)
+        if attempt is None or not self._reply.begun:
+            raise CannotContinue("The request has no answer yet")
+        move = Move(self, attempt, destination, engine_request, cause)
         self.moving = move.abandon
         try:
-            return await move.run(context.continuer)
+            return await move.run(continuer)
         finally:
             self.moving = None
 
@@ -454,12 +456,6 @@ class RelayedRequest(Request):
     def reply(self) -> Reply:
         return self._reply
 
-    def current_attempt(self) -> Attempt:
-        attempt = self._dispatch.attempt
-        if attempt is None or not self._reply.begun:
-            raise CannotContinue("The request has no answer yet")
-        return attempt
-
     def movable(self) -> KeptStream:
         history, why = self._reply.history, self.why_not_movable
         if history is None or why:
@@ -469,7 +465,7 @@ class RelayedRequest(Request):
     def hold(self) -> None:
         self._held = True
         if not self._reply.paused:
-            self.current_attempt().pause()
+            self._dispatch.current().pause()
 
     def read_on(self) -> None:
         self._held = False
@@ -491,7 +487,7 @@ class RelayedRequest(Request):
         return True
 
     def spoiled(self, problem: BrokenStream) -> None:
-        self._spoil(self.current_attempt(), problem)
+        self._spoil(self._dispatch.current(), problem)
 
     # --- time limits
 

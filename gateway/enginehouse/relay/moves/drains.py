@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from functools import partial
+from typing import Literal
 
 from enginehouse.domain.errors import RequestError
-from enginehouse.domain.replica import Candidate, ReplicaState
+from enginehouse.domain.replica import ReplicaState
 from enginehouse.relay.attempts.attempt import client_error
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.live.live_request import LiveRequest, each_alone
@@ -17,7 +17,7 @@ _LOOK_EVERY_S = 0.2
 _VACATING_S = 1.0
 """Schedulers ask for a replica to be vacated four times a second, as long as they want that."""
 
-_Live = Callable[[], Sequence[LiveRequest]]
+_Kind = Literal["backend", "replica"]
 
 
 class Drains:
@@ -33,24 +33,24 @@ class Drains:
         self._context = context
         self._live = live
         self._vacating: dict[str, float] = {}
-        self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._tasks: dict[tuple[_Kind, str], asyncio.Task[None]] = {}
 
     def begin(self, backend: str) -> None:
         """Move the streams of ``backend`` away for as long as it is drained and has live requests."""
         if not self._hands_on("begin", backend):
-            self._begin(("backend", backend), partial(self.live, backend), partial(self._is_drained, backend))
+            self._begin("backend", backend)
 
     def vacate(self, replica: str) -> None:
         """Move the streams of ``replica`` away until it stops, if it is stopping, and otherwise for a second."""
         if not self._hands_on("vacate", replica):
             self._vacating[replica] = asyncio.get_running_loop().time() + _VACATING_S
-            self._begin(("replica", replica), partial(self._live_at, replica), partial(self._is_unwanted, replica))
+            self._begin("replica", replica)
 
     def retire(self, replica: str, error: RequestError) -> None:
         """``vacate``, and end WebSockets with ``error``: they have no end of their own."""
         if self._hands_on("retire", replica, error):
             return
-        endless = [request for request in self._live_at(replica) if request.endless]
+        endless = [request for request in self._at("replica", replica) if request.endless]
         each_alone(endless, lambda request: request.cancel(error))
         self.vacate(replica)
 
@@ -58,7 +58,7 @@ class Drains:
         """End the attempts that ``replica`` still serves, because its engine stops now or is lost."""
         if self._hands_on("cut_off", replica, None, why):
             return
-        each_alone(self._live_at(replica), lambda request: request.cut_off(why))
+        each_alone(self._at("replica", replica), lambda request: request.cut_off(why))
 
     def _hands_on(self, method: str, place: str, error: RequestError | None = None, why: str = "") -> bool:
         """Leave a call to the workers, if the live requests are theirs; whether that is so."""
@@ -73,25 +73,22 @@ class Drains:
 
     def live(self, backend: str) -> Sequence[LiveRequest]:
         """The live requests at ``backend``, oldest first."""
-        return self._at(lambda chosen: chosen.backend == backend)
+        return self._at("backend", backend)
 
-    def _live_at(self, replica: str) -> Sequence[LiveRequest]:
-        return self._at(lambda chosen: chosen.replica == replica)
+    def _at(self, kind: _Kind, name: str) -> Sequence[LiveRequest]:
+        routed = [each for each in self._live if each.route is not None and getattr(each.route.chosen, kind) == name]
+        return sorted(routed, key=lambda each: each.began)
 
-    def _at(self, place: Callable[[Candidate], bool]) -> Sequence[LiveRequest]:
-        found = [each for each in self._live if each.route is not None and place(each.route.chosen)]
-        return sorted(found, key=lambda each: each.began)
+    def _begin(self, kind: _Kind, name: str) -> None:
+        if self._context.continuer is not None and (kind, name) not in self._tasks and self._at(kind, name):
+            self._tasks[kind, name] = task = asyncio.ensure_future(self._drain(kind, name))
+            task.add_done_callback(lambda _: self._tasks.pop((kind, name), None))
 
-    def _begin(self, place: tuple[str, str], live: _Live, lasts: Callable[[], bool]) -> None:
-        if self._context.continuer is not None and place not in self._tasks and live():
-            task = asyncio.ensure_future(self._drain(live, lasts))
-            self._tasks[place] = task
-            task.add_done_callback(lambda _: self._tasks.pop(place, None))
-
-    async def _drain(self, live: _Live, lasts: Callable[[], bool]) -> None:
+    async def _drain(self, kind: _Kind, name: str) -> None:
         tried: set[tuple[LiveRequest, str]] = set()
         room = asyncio.Semaphore(self._context.continuation.moves_at_once)
-        while lasts() and (left := live()):
+        lasts = self._is_drained if kind == "backend" else self._is_unwanted
+        while lasts(name) and (left := self._at(kind, name)):
             moves = [self._move_away(each, tried, room) for each in left if each.why_not_movable is None]
             await asyncio.gather(*moves)
             await asyncio.sleep(_LOOK_EVERY_S)
@@ -112,7 +109,7 @@ class Drains:
     def _destination(self, request: LiveRequest) -> str | None:
         """The backend that routing chooses, if it is ready."""
         route, requirements, context = request.route, request.requirements, self._context
-        if route is None or requirements is None or request.why_not_movable is not None:
+        if route is None or requirements is None or request.why_not_movable is not None:  # it waited for its turn
             return None
         needs = replace(requirements, model=route.chosen.model)
         try:

@@ -15,7 +15,6 @@ from enginehouse.interfaces.continuers import Continuer, KeptStream, Question
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import NEVER, Attempt
-from enginehouse.relay.context import RelayContext
 from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.heads import AnswerHead
 from enginehouse.relay.jobs.continuation_job import JoinedReply
@@ -31,7 +30,7 @@ T = TypeVar("T")
 class MovableStream(Receiver, Protocol):
     """A live stream, as a move sees it. After a move, it is the ``Receiver`` of the destination.
 
-    ``reply``: the answer for its client. ``attempts_ended``: how many attempts have ended.
+    ``reply``: the answer for its client. ``attempt``: the one that serves it. ``attempts_ended``: how many have ended.
     """
 
     job: Job
@@ -40,10 +39,10 @@ class MovableStream(Receiver, Protocol):
     def reply(self) -> Reply: ...
 
     @property
-    def attempts_ended(self) -> int: ...
+    def attempt(self) -> Attempt | None: ...
 
-    def current_attempt(self) -> Attempt:
-        """The attempt that serves the stream. Raises ``CannotContinue`` if none does."""
+    @property
+    def attempts_ended(self) -> int: ...
 
     def movable(self) -> KeptStream:
         """The part that the client has. Raises ``CannotContinue`` with the reason why the stream stays where it is."""
@@ -72,12 +71,12 @@ class Move:
     """
 
     def __init__(
-        self, stream: MovableStream, context: RelayContext, destination: str, engine_request: str, cause: str
+        self, stream: MovableStream, source: Attempt, destination: str, engine_request: str, cause: str
     ) -> None:
         self._cause = cause
         self._stream = stream
-        self._context = context
-        self._source = stream.current_attempt()
+        self._context = context = stream.job.context
+        self._source = source
         self.candidate = candidate = self._candidate(destination)
         self.driver = context.drivers[destination].continuation
         self.engine_request = engine_request
@@ -160,7 +159,7 @@ class Move:
     async def cut(self, ask: Callable[[], Awaitable[Question]]) -> float:
         stream = self._stream
         stream.movable()
-        if stream.current_attempt() is not self._source:
+        if stream.attempt is not self._source:
             raise CannotContinue("The stream's engine broke while it was moved")
         stream.hold()
         self._cut_at = self.now()
@@ -183,8 +182,8 @@ class Move:
         job, asked, upstream = self._stream.job, self._question, self._attempt.upstream
         if job.trace is not None:
             job.trace_lines = job.trace.lines(self._stream.attempts_ended + 1)  # the source's is the current one
-        body = job.ranked(upstream, asked.body)
-        request = upstream.post(asked.path, job.headers, job.request_id, body, job.trace_lines)
+        body, told = job.ranked(upstream, asked.body), job.caller_lines(upstream)
+        request = upstream.post(asked.path, job.headers, job.request_id, body, job.trace_lines, told)
         self._attempt.send(self, request, reuse=reuse)
 
     def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:

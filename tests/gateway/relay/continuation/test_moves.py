@@ -35,12 +35,20 @@ class Streaming:
 
     @classmethod
     async def begin(
-        cls, gateway: ServedGateway, source: ModelEngine, events: int = 6, id: str = "r1", query: str = "", **more: Any
+        cls,
+        gateway: ServedGateway,
+        source: ModelEngine,
+        events: int = 6,
+        id: str = "r1",
+        query: str = "",
+        key: str = "",
+        **more: Any,
     ) -> Streaming:
         source.gate = (events, asyncio.Event())
         client = await gateway.client()
         path = f"/v1/chat/completions{query}"
-        client.send(gateway.post(BODY | more, f"x-request-id: {id}".encode(), path=path))
+        lines = [f"authorization: Bearer {key}".encode()] if key else []
+        client.send(gateway.post(BODY | more, f"x-request-id: {id}".encode(), *lines, path=path))
         await client.head()
         made = cls(gateway, client, source.gate[1])
         while made.wire.count(b"data: ") < events:
@@ -201,3 +209,18 @@ async def test_a_source_that_breaks_during_a_move_is_replaced(
     await asyncio.wait([moving])
     assert read_stream(streaming.wire).answer == WHOLE.answer
     assert moving.exception() is None or isinstance(moving.exception(), CannotContinue)
+
+
+async def test_a_moved_stream_keeps_its_caller(house: OpenGateway, model_engine: StartModelEngine) -> None:
+    source, destination = await model_engine(), await model_engine()
+    backend = {**VLLM, "api_key": "secret-of-front", "pass_caller": True}
+    keys = [{"name": "ann", "key": "secret-of-ann", "priority": 3}]
+    gateway = await house(source, destination, backend=backend, auth={"keys": keys})
+    gateway.fleet.drain("b")
+    streaming = await Streaming.begin(gateway, source, key="secret-of-ann")
+    gateway.fleet.undrain("b")
+    await gateway.relay.move("r1", "b")
+    await streaming.rest()
+    assert read_stream(streaming.wire).answer == WHOLE.answer
+    asked = [call for call in destination.calls if call.request_line.startswith(b"POST")]
+    assert [call.header(b"x-enginehouse-caller") for call in asked] == [[], [b"ann"]], "it reads ahead for the gateway"
