@@ -6,8 +6,7 @@
     shared_memory       the memory that all of them share, and the turns of their waiting rooms in it
     channel             calls between the owner and one worker, over a unix socket
     messages            what they say to each other
-    worker_pool         the owner's side: starts, replaces and ends the workers, and shows what they do
-    worker_link         the owner's side of one worker
+    worker_pool         the owner's side: starts, replaces and ends the workers, and shows what each does
     worker_request      a live request of a worker, as the owner shows it
     publisher           sends workers the configuration and the state of backends
     worker_server       runs a worker: a server on the sockets that the owner has opened

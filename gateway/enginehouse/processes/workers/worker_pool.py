@@ -1,29 +1,49 @@
-"""The owner's workers: started, replaced when they die or hang, and ended."""
+"""The owner's workers: started, replaced when they die or hang, and ended; and its side of each."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec
 
+import msgspec
+
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import wait_within
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.metrics import WorkerFigures
 from enginehouse.domain.errors import RequestError
+from enginehouse.domain.replica import Candidate, Route
+from enginehouse.domain.request_record import RequestRecord
+from enginehouse.domain.requirements import heard
 from enginehouse.domain.ticket import Phase, Ticket
+from enginehouse.fleet.workers import Answers, Latencies, News
+from enginehouse.interfaces.exporters import TracedRequest
 from enginehouse.interfaces.observers import Observer
-from enginehouse.processes.workers.channel import SentError
+from enginehouse.processes.workers.channel import Channel, Send, SentError
 from enginehouse.processes.workers.fork_server import ForkServer, NoForkServer
-from enginehouse.processes.workers.messages import ToWorker, ToWorkerQueues, ToWorkerServer
+from enginehouse.processes.workers.messages import (
+    ToDesk,
+    ToOwner,
+    ToPages,
+    ToWorker,
+    ToWorkerQueues,
+    ToWorkerServer,
+    WorkerReport,
+)
+from enginehouse.processes.workers.pages import PageAnswers
 from enginehouse.processes.workers.publisher import Publisher
-from enginehouse.processes.workers.reports import EVENTS
+from enginehouse.processes.workers.reports import EVENTS, add_report, hold, take_outcomes
 from enginehouse.processes.workers.shared_memory import WorkerMemory
-from enginehouse.processes.workers.worker_link import OwnerParts, WorkerLink
+from enginehouse.processes.workers.tickets import TicketDesk
+from enginehouse.processes.workers.worker_request import WorkerRequest
+from enginehouse.relay.live.live_state import LiveState
+from enginehouse.relay.request import swaps_of
 from enginehouse.telemetry.loop_watch import worker_row
 
 P = ParamSpec("P")
@@ -60,16 +80,13 @@ class WorkerPool(Observer):
         self.busy: dict[int, float] = {}
         self.links: dict[int, WorkerLink] = {}
         self.on_lost: Callable[[], None] = lambda: None
-        self._gateway = gateway
+        self.gateway = gateway
         self._memory = memory
         self._board = board = memory.board
         self._server = server
         self._now = gateway.relay.context.clock.now
-        self._publisher = Publisher(gateway.current, board, self.send)
-        self._changed = asyncio.Event()
-        self._parts = OwnerParts(
-            gateway, self._publisher, self._prepare, self._recall, self._learned, self._changed, self._gone
-        )
+        self.publisher = Publisher(gateway.current, board, self.send)
+        self.changed = asyncio.Event()
         self._tasks = BackgroundTasks()
         self._pause: dict[int, float] = {}
         self._queue_news: asyncio.Handle | None = None
@@ -81,23 +98,23 @@ class WorkerPool(Observer):
 
     async def start(self) -> None:
         """Start the workers, and wait until all of them accept connections."""
-        gateway = self._gateway
+        gateway = self.gateway
         gateway.relay.drains.hand_on = self._drain
-        gateway.current.on_change = self._publisher.configure
+        gateway.current.on_change = self.publisher.configure
         gateway.workers = self.rows
         gateway.worker_figures = WorkerFigures(self.replaced, self.busy)
         gateway.observers.on_change = self._watch
         gateway.observers.add(self)
-        self._publisher.configure()  # now the folder of the state is known
-        self._publisher.open()
+        self.publisher.configure()  # now the folder of the state is known
+        self.publisher.open()
         await self._keep_spare()
         for number in range(self._board.workers):
             self._tasks.start(self._fill(number, 0.0))
         self._tasks.every(_LOOK_EVERY_S, self._look)
         self._tasks.every(_SPARE_EVERY_S, self._keep_spare)
         while not all(number in self.links and self.links[number].version for number in range(self._board.workers)):
-            self._changed.clear()
-            await self._changed.wait()
+            self.changed.clear()
+            await self.changed.wait()
 
     @property
     def serves(self) -> bool:
@@ -149,9 +166,9 @@ class WorkerPool(Observer):
     def close(self) -> None:
         """End the process that forks workers, and all messages."""
         self._leaving = True
-        self._gateway.relay.drains.hand_on = None
-        self._gateway.observers.on_change = None
-        self._publisher.close()
+        self.gateway.relay.drains.hand_on = None
+        self.gateway.observers.on_change = None
+        self.publisher.close()
         self._tasks.cancel()
         self._server.close()
         for link in self.links.values():
@@ -185,7 +202,7 @@ class WorkerPool(Observer):
     async def _begin(self, number: int) -> None:
         pid, connected = await self._server.fork(number)
         self._board.beats[number] = 0.0
-        self.links[number] = link = WorkerLink(number, pid, self._now(), self._parts)
+        self.links[number] = link = WorkerLink(number, pid, self._now(), self)
         try:
             await link.open(connected)
         except OSError:
@@ -194,13 +211,14 @@ class WorkerPool(Observer):
             raise
         link.send(ToWorker.watch_requests, self._watched)
 
-    def _gone(self, link: WorkerLink) -> None:
+    def gone(self, link: WorkerLink) -> None:
+        """A worker is gone: start another one in its place."""
         number = link.number
         if self.links.get(number) is link:
             del self.links[number]
         self._board.clear(number)
-        self._gateway.callers.accounting.process_died(number)
-        self._changed.set()
+        self.gateway.callers.accounting.process_died(number)
+        self.changed.set()
         if self._leaving:
             return
         why = "hung" if link.is_hung else "died"
@@ -223,7 +241,7 @@ class WorkerPool(Observer):
 
     def _look(self) -> None:
         """Kill workers that hang, and tell the others the places of their tickets."""
-        now, longest = self._now(), self._gateway.config.server.worker_timeout
+        now, longest = self._now(), self.gateway.config.server.worker_timeout
         for link in self.links.values():
             beat = self._board.beats[link.number]
             silent = now - beat > longest if beat else now - link.started > _START_S
@@ -231,7 +249,7 @@ class WorkerPool(Observer):
                 link.is_hung = True
                 _log.error("The worker with pid %d has not answered for %.1f s", link.pid, now - beat)
                 self._server.kill(link.pid)
-        if self._gateway.config.telemetry.per_worker:
+        if self.gateway.config.telemetry.per_worker:
             self.busy.update({number: link.busy for number, link in sorted(self.links.items())})
         self._turns += 1
         if self._turns % _POSITIONS_EVERY == 0:
@@ -241,13 +259,13 @@ class WorkerPool(Observer):
 
     def _shown_every(self) -> int:
         """The number of looks after which the live requests are asked for: as often as their readers look at them."""
-        rescheduling = self._gateway.config.rescheduling
+        rescheduling = self.gateway.config.rescheduling
         every = _POSITIONS_EVERY if self._watched else _SHOWN_EVERY
         return min(every, max(1, int(rescheduling.interval / _LOOK_EVERY_S))) if rescheduling.enabled else every
 
     def _watch(self) -> None:
         """Have the workers tell of their requests' events while one of the gateway's own observers wants them."""
-        wanted = any(self._gateway.observers.added(event) for event in EVENTS)
+        wanted = any(self.gateway.observers.added(event) for event in EVENTS)
         if wanted is not self._watched:
             self._watched = wanted
             self.send(ToWorker.watch_requests, wanted)
@@ -256,42 +274,44 @@ class WorkerPool(Observer):
         waiting = [link for link in self.links.values() if link.desk.waits]
         if waiting:
             places: dict[Ticket, tuple[Phase, int]] = {
-                ticket: (each.phase, each.position) for ticket, each in self._gateway.engines.waiting().items()
+                ticket: (each.phase, each.position) for ticket, each in self.gateway.engines.waiting().items()
             }
             for link in waiting:
                 link.send(ToWorkerQueues.put_positions, link.desk.positions(places))
 
     def _tell_queues(self) -> None:
         self._queue_news = None
-        self._publisher.flush()
+        self.publisher.flush()
         for link in self.links.values():
             if self._board.waiting[link.number]:
                 link.send(ToWorker.queue_changed)
 
     def _drain(self, step: str, place: str, error: RequestError | None, why: str) -> None:
-        self._publisher.note(place.rpartition("@")[2])
-        self._publisher.flush()  # who moves requests must see where they may not go, and why
+        self.publisher.note(place.rpartition("@")[2])
+        self.publisher.flush()  # who moves requests must see where they may not go, and why
         self.send(ToWorker.drain, step, place, SentError.of(error) if error is not None else None, why)
 
-    def _recall(self, backend: str) -> None:
+    def recall(self, backend: str) -> None:
         """Ask for the places that workers keep, unless that was done just now."""
         now = self._now()
         if now - self._recalled.get(backend, 0.0) >= _RECALL_EVERY_S:
             self._recalled[backend] = now
             self.send(ToWorkerQueues.recall, backend)
 
-    def _learned(self, teller: WorkerLink, news: dict[str, bytes]) -> None:
-        self._gateway.relay.context.router.strategies.hear(news)
+    def learned(self, teller: WorkerLink, news: dict[str, bytes]) -> None:
+        """Tell the others what the strategies of one worker have learned."""
+        self.gateway.relay.context.router.strategies.hear(news)
         for link in self.links.values():
             if link is not teller:
                 link.send(ToWorker.learn, news)
 
-    async def _prepare(self, path: str) -> None:
+    async def prepare(self, path: str) -> None:
+        """Have all workers report before a page of ``path`` is made that shows what they know."""
         if not path.startswith(_UNREFRESHED):
             await self.refresh()
 
     async def _refresh(self, *, past: bool = True) -> None:
-        self._publisher.refresh_load()
+        self.publisher.refresh_load()
         asked = [asyncio.ensure_future(link.report(past=past)) for link in self.links.values()]
         if asked:
             await asyncio.wait(asked, timeout=_REPORT_WITHIN_S)
@@ -301,5 +321,134 @@ class WorkerPool(Observer):
     async def _gone_by(self, limit: float) -> None:
         loop = asyncio.get_running_loop()
         while self.links and loop.time() < limit:
-            self._changed.clear()
-            await wait_within(limit - loop.time(), self._changed)
+            self.changed.clear()
+            await wait_within(limit - loop.time(), self.changed)
+
+
+class WorkerLink(ToOwner):
+    """Serves one worker, and shows its requests. ``number``: its place on the board.
+
+    - ``version``: of the configuration that it says it has; 0 until it accepts connections.
+    - ``live``: how many requests it has. ``busy``: the share of the processor that its loop takes.
+    - ``started``: when it was forked, in seconds. ``is_hung``: it was killed, because it did not answer any more.
+    """
+
+    def __init__(self, number: int, pid: int, started: float, pool: WorkerPool) -> None:
+        self.number = number
+        self.pid = pid
+        self.version = 0
+        self.busy = 0.0
+        self.live = 0
+        self.started = started
+        self.is_hung = False
+        self._pool = pool
+        self._channel = Channel(self._lost)
+        self.send: Send = self._channel.send
+        self._gateway = gateway = pool.gateway
+        queues = gateway.relay.context.queues
+        self.desk = TicketDesk(number, queues, self.send, pool.publisher.flush, pool.recall)
+        self._pages = PageAnswers(gateway.application, self.send, pool.prepare)
+        self._requests: dict[int, WorkerRequest] = {}
+        self._report: WorkerReport | None = None
+        self._channel.attach(ToOwner, self)
+        self._channel.attach(ToDesk, self.desk)
+        self._channel.attach(ToPages, self._pages)
+
+    async def open(self, connected: socket.socket) -> None:
+        """Begin to speak to the worker."""
+        await self._channel.open(connected)
+        self._pool.publisher.greet(self.send)
+
+    async def report(self, *, past: bool) -> None:
+        """Have the worker report now. Does nothing if it dies meanwhile."""
+        try:
+            await self._channel.ask(ToWorker.report, past)
+        except RequestError:
+            return
+
+    def close(self) -> None:
+        self._channel.close()
+
+    # --- from the worker
+
+    def ready(self, version: int) -> None:
+        self.version = version
+        self._pool.changed.set()
+
+    def judge(self, good: Answers, latencies: Latencies, news: News) -> None:
+        take_outcomes(self._gateway.fleet, good, latencies, news)
+        if news:
+            self.send(ToWorker.judged)
+            self._pool.publisher.correct([name for _, (name, *_) in news])
+
+    def take_report(self, report: WorkerReport) -> None:
+        add_report(self._gateway, report, self._report)
+        self._report = report
+        self.busy, self.live = report.busy, report.requests
+        if report.live is not None or not report.requests:
+            self._show(report.live or [])
+
+    def take_counted(self, counted: bytes) -> None:
+        self._gateway.callers.accounting.receive(counted)
+
+    def tell_routed(self, request_id: str, state: LiveState) -> None:
+        route, told = self._route_of(state), state.requirements
+        if route is None or told is None:
+            return
+        for tell in self._gateway.observers.added("routed"):
+            tell(request_id, heard(told), route)
+
+    def tell_moved(self, request_id: str, source: str, destination: str, gap_ms: float) -> None:
+        for tell in self._gateway.observers.added("moved"):
+            tell(request_id, source, destination, gap_ms)
+
+    def tell_finished(self, record: RequestRecord) -> None:
+        for tell in self._gateway.observers.added("finished"):
+            tell(record)
+
+    def learned(self, news: dict[str, bytes]) -> None:
+        self._pool.learned(self, news)
+
+    def log(self, data: bytes) -> None:
+        self._gateway.log.ring.write(data)
+
+    def export(self, requests: list[TracedRequest]) -> None:
+        if (exporter := self._gateway.exporter) is not None:
+            last_swaps = self._gateway.relay.context.counters.last_swaps  # workers know of none
+            for each in requests:
+                swaps = swaps_of(each.record, last_swaps)
+                exporter.add(msgspec.structs.replace(each, swaps=swaps) if swaps else each)
+
+    # --- inside
+
+    def _show(self, states: list[LiveState]) -> None:
+        """Have the relay show the live requests as they are now, the same objects for the same requests."""
+        shown, self._requests = self._requests, {}
+        live = self._gateway.relay.live
+        for state in states:
+            request = shown.pop(state.number, None)
+            if request is None:
+                request = WorkerRequest(state, self._channel)
+                live[request] = 0
+            request.renew(state, self._route_of, self.desk.ticket(state.ticket))
+            self._requests[state.number] = request
+        for request in shown.values():
+            live.pop(request, None)
+
+    def _route_of(self, state: LiveState) -> Route | None:
+        if state.replica is None or state.model is None:
+            return None
+        row = self._gateway.relay.context.fleet.snapshot.candidates(state.model)
+        chosen = next((each for each in row if each.replica == state.replica), None)
+        if chosen is None:
+            backend = state.replica.rpartition("@")[2]
+            chosen = Candidate(model=state.model, backend=backend, replica=state.replica)
+        return Route(state.asked or state.model, chosen, state.reason, state.attempted)
+
+    def _lost(self) -> None:
+        self.desk.release()
+        self._pages.close()
+        self._show([])
+        if self._report is not None:
+            hold(self._gateway, self._report, -1)
+        self._pool.gone(self)
