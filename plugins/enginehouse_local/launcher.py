@@ -196,7 +196,7 @@ class LocalProcess(EngineProcess):
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._ask_to_stop(), timeout)
         self._signal(signal.SIGKILL)
-        await self.exited()
+        await asyncio.shield(self._end)
 
     async def _ask_to_stop(self) -> None:
         if not self._asked_to_stop:  # many engines take a second signal for "at once"
@@ -205,7 +205,7 @@ class LocalProcess(EngineProcess):
                 await self._run_stop_command()
             else:
                 self._signal(signal.SIGTERM)
-        await self.exited()
+        await asyncio.shield(self._end)
 
     async def _run_stop_command(self) -> None:
         command = [part.replace("${pid}", str(self.pid)) for part in self._line.stop_command]

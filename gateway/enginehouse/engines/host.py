@@ -44,7 +44,7 @@ class Host(EngineControl, EngineListener):
     It keeps the fleet, the relay's upstreams, the prober and observers up to date with what happens to the engines.
     ``engines``: by replica, those included that are being removed. A change of configuration has five steps.
     ``prepare`` may fail and changes nothing. Then each step runs on every host before the next one: ``retire_removed``,
-    ``put_replicas``, ``put_rules`` and ``reject_removed``.
+    ``put_replicas``, ``rules.put`` and ``reject_removed``.
     """
 
     def __init__(
@@ -263,10 +263,6 @@ class Host(EngineControl, EngineListener):
             self._retire(engine.replica, within)
         elif engine.shown is ReplicaState.READY and (new_checks or not managed.probed_as(known)):
             self._probe(engine)
-
-    def put_rules(self, change: HostChange) -> None:
-        """Give the scheduler its new rules."""
-        self.rules.put(change, self.queue)
 
     def reject_removed(self) -> None:
         """Refuse the requests that wait for removed replicas; the relay may route them to another host."""

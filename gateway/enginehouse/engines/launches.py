@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
@@ -125,6 +125,7 @@ class Launches:
         self.places = getattr(type(unguarded_launcher(launcher)), "place", None) is not Launcher.place
         self._reads_marks = getattr(type(unguarded_launcher(launcher)), "marks", None) is not Launcher.marks
         self._launcher = launcher
+        self.why_not = launcher.why_not
         self._ports = ports
         self.learned = LearnedFacts(gpus, state_file.footprints)
         self.strays: list[asyncio.Task[None]] = []
@@ -236,10 +237,6 @@ class Launches:
             await self._launcher.release(place)
         except EnginehouseError as error:
             _log.error("The resources of %s may still be in use: %s", name, error)
-
-    async def why_not(self, line: LaunchLine, files: Sequence[str]) -> str:
-        """Why the engine of ``line``, which reads ``files``, cannot start in its place; empty if it may."""
-        return await self._launcher.why_not(line, files)
 
     # --- engines
 

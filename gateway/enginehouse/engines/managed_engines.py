@@ -114,9 +114,13 @@ class ManagedEngines:
         self._tasks.start(self._keep_sweeping())
         self._remove_caches()
 
-    def preload(self) -> None:
-        """Begin to preload models."""
-        self._preload(self.models)
+    def preload(self, models: Sequence[str] | None = None) -> None:
+        """Begin to preload those of ``models``, by default of all, that are to be preloaded."""
+        for model in self.models if models is None else models:
+            if (settings := self._context.config.models.get(model)) is not None and settings.preload:
+                for host in self._hosts.values():
+                    for replica in host.of_model(model):
+                        self._tasks.start(preload(host.queue, replica))
 
     def keep_with(self, make: MakeKeeper) -> None:
         """Have the prefix caches of launched engines kept from now on."""
@@ -157,11 +161,11 @@ class ManagedEngines:
         self.remote.reconfigure(change.context)
         self._list_queues()
         for host, host_change in pairs:
-            host.put_rules(host_change)
+            host.rules.put(host_change, host.queue)
         for host, _ in pairs:
             host.reject_removed()
         self.remote.reject_removed()
-        self._preload([model for model in self.models if model not in before])
+        self.preload([model for model in self.models if model not in before])
         self._remove_caches()
 
     def reject_loads(self, error: RequestError) -> None:
@@ -358,13 +362,6 @@ class ManagedEngines:
         if (on_facts := self._context.fleet.on_facts) is not None:
             for name in before ^ self.queues.keys():  # other processes send what waits in no queue at once
                 on_facts(name)
-
-    def _preload(self, models: Sequence[str]) -> None:
-        for model in models:
-            if (settings := self._context.config.models.get(model)) is not None and settings.preload:
-                for host in self._hosts.values():
-                    for replica in host.of_model(model):
-                        self._tasks.start(preload(host.queue, replica))
 
     def _remove_caches(self) -> None:
         """Remove the caches that are kept for models that are no longer configured."""

@@ -141,7 +141,10 @@ class EngineStops:
                 self._stops[replica] = asyncio.ensure_future(self._stop(replica, timeout))
 
     def retire(self, replica: str, within: float) -> asyncio.Task[None]:
-        """Drain an engine for at most ``within`` seconds, then stop it. The task ends when it has stopped."""
+        """Drain an engine for at most ``within`` seconds, then stop it. The task ends when it has stopped.
+
+        ``EngineControl`` must no longer show the replica as ready, or it gets new requests.
+        """
         if (task := self._retirements.get(replica)) is None:
             task = self._retirements[replica] = asyncio.ensure_future(self._retire(replica, within))
         return task

@@ -79,8 +79,10 @@ class HostQueue(RequestQueue):
         self._events: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
         self._handling = False
         self._swaps = SwapTasks(engines, self._swap_ended)
+        self.cancel_swap = self._swaps.cancel
         self._failing: SwapDone | None = None
         self._stops = EngineStops(engines, self._granted, self._stopped)
+        self.stop, self.retire = self._stops.stop, self._stops.retire
         self._exits = EngineExits()
         self._idle = IdleReplicas()
         self._doubts: dict[asyncio.Task[None], None] = {}
@@ -178,13 +180,6 @@ class HostQueue(RequestQueue):
         self._queue_timeout, self._shed_after = limits.queue_timeout, limits.shed_after
         self._handle(self._scheduler.reconfigure, swapper, host, limits)
 
-    def retire(self, replica: str, within: float) -> asyncio.Task[None]:
-        """Drain an engine for at most ``within`` seconds, then stop it. The task ends when it has stopped.
-
-        ``EngineControl`` must no longer show the replica as ready, or it gets new requests.
-        """
-        return self._stops.retire(replica, within)
-
     def reject(self, replicas: Collection[str], error: Callable[[str], RequestError]) -> None:
         """Refuse the requests that wait for ``replicas``. The scheduler sees their tickets cancelled."""
         for ticket in self._tickets():
@@ -225,9 +220,6 @@ class HostQueue(RequestQueue):
         notify(self._on_swap_started, target, evicted)
         return self._swaps.start(target, tuple(evict))
 
-    def cancel_swap(self, swap: SwapId) -> None:
-        self._swaps.cancel(swap)
-
     def grant(self, ticket: Ticket) -> bool:
         taken = self._take(ticket)
         if taken is None:
@@ -248,9 +240,6 @@ class HostQueue(RequestQueue):
             failed = self._failing
             joined = failed is not None and failed.target == ticket.replica and failed.swap <= taken.last_swap
             taken.holder.refused(error, joined)
-
-    def stop(self, replicas: Sequence[str], timeout: float | None) -> None:
-        self._stops.stop(replicas, timeout)
 
     def vacate(self, replicas: Sequence[str]) -> None:
         for replica in replicas:
