@@ -1,0 +1,77 @@
+"""A server of WebSockets of another plugin: what it fails with ends its own connection, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import ClassVar
+
+import pytest
+
+from enginehouse import Headers, RequestError, WebSocketServer
+from enginehouse.plugin_manager.registry import Registry
+from enginehouse.web_sockets import AskedEngine, Handshake
+from tests.support.registries import registry_with
+from tests.support.scripted_engine import StartEngine
+from tests.support.served_gateway import OpenGateway
+
+ASKS = (b"connection: upgrade", b"upgrade: websocket")
+
+
+class Odd(WebSocketServer):
+    """Fails where the test says, or tells its client the error of the request."""
+
+    fails: ClassVar[str] = ""
+
+    def open(self, handshake: Handshake) -> None:
+        if self.fails == "in open":
+            raise SystemExit
+        asyncio.get_running_loop().create_task(self._serve(handshake))
+
+    async def _serve(self, handshake: Handshake) -> None:
+        assert handshake.engine is not None
+        said = "served"
+        try:
+            await handshake.engine().serve(handshake.headers, Carrier())
+        except RequestError as error:
+            said = f"{error.status} {error.code}: {error.message}"
+        handshake.transport.write(said.encode())
+        handshake.transport.close()
+
+
+class Carrier:
+    async def open(self, engine: AskedEngine) -> int:
+        if Odd.fails == "with its engine":
+            raise ZeroDivisionError
+        return 101
+
+    async def left(self) -> None:
+        await asyncio.Event().wait()
+
+    async def carry(self, headers: Headers) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+@pytest.fixture(scope="session")
+def registry() -> Registry:
+    return registry_with("web_socket_server", "odd", Odd, instead_of="web_sockets")
+
+
+@pytest.mark.parametrize(
+    ("fails", "said"),
+    [
+        ("", b"served"),
+        ("in open", b""),
+        ("with its engine", b"500 plugin_failed: The web_socket_server 'odd'"),
+    ],
+)
+async def test_its_client_gets_what_it_fails_with(
+    house: OpenGateway, engine: StartEngine, monkeypatch: pytest.MonkeyPatch, fails: str, said: bytes
+) -> None:
+    monkeypatch.setattr(Odd, "fails", fails)
+    gateway = await house(await engine())
+    client = await gateway.client()
+    client.send(gateway.get("/upstream/m/x", *ASKS))
+    assert (await client.rest()).startswith(said)
+    await gateway.quiet()
+    assert not gateway.relay.live
