@@ -66,7 +66,9 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         distribution = distribution or f"enginehouse-{entry_point}"
         module = module or distribution.replace("-", "_")
         modules.append(module)
-        header = "from enginehouse import *\n"
+        modules_of_kit = ("discoverers", "guards", "limit_stores", "rescheduling", "scalers", "usage_stores")
+        imports = ["enginehouse", *(f"enginehouse_kit.{name}" for name in modules_of_kit)]
+        header = "; ".join(f"from {name} import *" for name in imports) + "\n"
         (tmp_path / f"{module}.py").write_text(header + dedent(source))
         info = tmp_path / f"{distribution.replace('-', '_')}-{version}.dist-info"
         info.mkdir()

@@ -35,29 +35,23 @@ if TYPE_CHECKING:
     from enginehouse.domain.requirements import Requirements as Requirements
     from enginehouse.interfaces.authenticators import Authenticator as Authenticator
     from enginehouse.interfaces.continuers import Continuer as Continuer
-    from enginehouse.interfaces.discoverers import Discoverer as Discoverer
     from enginehouse.interfaces.drivers import Driver as Driver
     from enginehouse.interfaces.exporters import Exporter as Exporter
     from enginehouse.interfaces.extractors import Extractor as Extractor
     from enginehouse.interfaces.filters import Filter as Filter
-    from enginehouse.interfaces.guards import Guard as Guard
+    from enginehouse.interfaces.hooks import Kind as Kind
     from enginehouse.interfaces.hooks import Register as Register
     from enginehouse.interfaces.hooks import hookimpl as hookimpl
     from enginehouse.interfaces.interceptors import Interceptor as Interceptor
     from enginehouse.interfaces.launchers import Launcher as Launcher
-    from enginehouse.interfaces.limit_stores import LimitStore as LimitStore
-    from enginehouse.interfaces.migrators import Migrator as Migrator
     from enginehouse.interfaces.model_sources import ModelSource as ModelSource
     from enginehouse.interfaces.observers import Observer as Observer
     from enginehouse.interfaces.protocols import Protocol as Protocol
-    from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy as ReschedulingPolicy
-    from enginehouse.interfaces.scalers import Scaler as Scaler
     from enginehouse.interfaces.schedulers import Scheduler as Scheduler
     from enginehouse.interfaces.scorers import Scorer as Scorer
     from enginehouse.interfaces.services import Service as Service
     from enginehouse.interfaces.strategies import Strategy as Strategy
     from enginehouse.interfaces.swappers import Swapper as Swapper
-    from enginehouse.interfaces.usage_stores import UsageStore as UsageStore
     from enginehouse.relay.middleware import Middleware as Middleware
     from enginehouse.relay.web_socket_server import WebSocketServer as WebSocketServer
 
@@ -66,27 +60,21 @@ if TYPE_CHECKING:
 _MODULES = {
     "hookimpl": "enginehouse.interfaces.hooks",
     "Register": "enginehouse.interfaces.hooks",
+    "Kind": "enginehouse.interfaces.hooks",
     "Extractor": "enginehouse.interfaces.extractors",
     "Filter": "enginehouse.interfaces.filters",
     "Scorer": "enginehouse.interfaces.scorers",
     "Strategy": "enginehouse.interfaces.strategies",
     "Scheduler": "enginehouse.interfaces.schedulers",
     "Swapper": "enginehouse.interfaces.swappers",
-    "Scaler": "enginehouse.interfaces.scalers",
     "Driver": "enginehouse.interfaces.drivers",
     "Launcher": "enginehouse.interfaces.launchers",
-    "Discoverer": "enginehouse.interfaces.discoverers",
     "ModelSource": "enginehouse.interfaces.model_sources",
     "Protocol": "enginehouse.interfaces.protocols",
     "Interceptor": "enginehouse.interfaces.interceptors",
     "Authenticator": "enginehouse.interfaces.authenticators",
     "Middleware": "enginehouse.relay.middleware",
     "WebSocketServer": "enginehouse.relay.web_socket_server",
-    "Guard": "enginehouse.interfaces.guards",
-    "LimitStore": "enginehouse.interfaces.limit_stores",
-    "UsageStore": "enginehouse.interfaces.usage_stores",
-    "ReschedulingPolicy": "enginehouse.interfaces.rescheduling_policies",
-    "Migrator": "enginehouse.interfaces.migrators",
     "Service": "enginehouse.interfaces.services",
     "Continuer": "enginehouse.interfaces.continuers",
     "Observer": "enginehouse.interfaces.observers",

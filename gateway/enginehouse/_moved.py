@@ -6,12 +6,12 @@ from importlib import import_module
 
 _NAMES = {
     "enginehouse.backends": """
-        BackendStatus DiscoverySettings FoundBackend LoadingBackend ModelLoad ModelServer ModelSettings
-        ReplicaRange ScaleView SizedRange WantedReplicas
+        BackendStatus DiscoverySettings FoundBackend LoadingBackend ModelServer ModelSettings
+        ReplicaRange SizedRange
     """,
     "enginehouse.callers": """
         Accounting AdmittedCaller AuditEntry Caller CountedGateway JwtSettings KeyLimitSettings
-        KeySettings Limit LimitAmounts LimitLeft LimitPeriod LimitRule NAMESPACES PriceSettings ServerSettings
+        KeySettings LimitAmounts LimitLeft LimitPeriod LimitRule NAMESPACES PriceSettings ServerSettings
         TakenLimit UsageRow moment
     """,
     "enginehouse.commands": "config_option configured_url warn",
@@ -32,7 +32,7 @@ _NAMES = {
         Unauthorized UpstreamError UpstreamTimeout shortened
     """,
     "enginehouse.interceptors": """
-        Answer AnswerFilter Change Event GuardAnswer GuardRequest InterceptedRequest Join Passed Refuse
+        Answer AnswerFilter Change Event InterceptedRequest Join Passed Refuse
     """,
     "enginehouse.launchers": "EngineNeeds EngineOutput EngineProcess Exit Gpu LaunchLine Place PlacementOptions",
     "enginehouse.model_sources": "PullProgress PullSettings PulledFile PulledModel PulledModels PulledNote",
@@ -46,7 +46,7 @@ _NAMES = {
     "enginehouse.requests": "Input Message Part ResponseFormat Tokens escaped kept_name",
     "enginehouse.rescheduling": """
         ClusterView DroppedPair InFlight InstanceAddress InstanceMetadata InstanceReport InstanceStatus
-        InstanceView Migrated Migration MigrationMeans Plan RequestView ReschedulingSettings
+        InstanceView Migrated Migration Plan RequestView ReschedulingSettings
     """,
     "enginehouse.routing_facts": """
         AT_REST Explanation Load MOST_REMEMBERED Placement PrefixFacts Reason RouteDetails UNKNOWN Verdict
@@ -72,6 +72,12 @@ _NAMES = {
         read_json read_metrics read_model_folder read_model_list
     """,
     "enginehouse_kit.gateway_client": "GatewayClient gateway_options",
+    "enginehouse_kit.discoverers": "Discoverer",
+    "enginehouse_kit.guards": "Guard GuardAnswer GuardRequest",
+    "enginehouse_kit.limit_stores": "Limit LimitStore",
+    "enginehouse_kit.rescheduling": "MigrationMeans Migrator ReschedulingPolicy",
+    "enginehouse_kit.scalers": "ModelLoad ScaleView Scaler WantedReplicas",
+    "enginehouse_kit.usage_stores": "UsageStore",
     "enginehouse_kit.limits": "Lease LeaseAsk LeaseBook LeasedLimitStore Leases LocalLimit",
     "enginehouse_kit.new_file": "write_new_file",
     "enginehouse_kit.offload": "OFFLOAD_ORDERS OffloadCandidate OffloadPlan plan_offload",

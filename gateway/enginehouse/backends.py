@@ -6,9 +6,8 @@ from enginehouse.config.model_settings import ModelSettings, ReplicaRange, Sized
 from enginehouse.config.schema import DiscoverySettings
 from enginehouse.domain.backend_status import BackendStatus
 from enginehouse.interfaces.cache_keepers import CacheKeeper, LaunchedBackend
-from enginehouse.interfaces.discoverers import FoundBackend
 from enginehouse.interfaces.model_servers import LoadingBackend, ModelServer
-from enginehouse.interfaces.scalers import ModelLoad, ScaleView, WantedReplicas
+from enginehouse.interfaces.services import FoundBackend
 
 __all__ = [
     "BackendStatus",
@@ -17,11 +16,8 @@ __all__ = [
     "FoundBackend",
     "LaunchedBackend",
     "LoadingBackend",
-    "ModelLoad",
     "ModelServer",
     "ModelSettings",
     "ReplicaRange",
-    "ScaleView",
     "SizedRange",
-    "WantedReplicas",
 ]

@@ -13,9 +13,8 @@ from enginehouse.config.auth import (
 )
 from enginehouse.config.server import ServerSettings
 from enginehouse.domain.usage import AuditEntry, UsageRow
-from enginehouse.interfaces.accounting import Accounting, CountedGateway, LimitLeft
+from enginehouse.interfaces.accounting import Accounting, CountedGateway, LimitLeft, LimitPeriod, LimitRule, TakenLimit
 from enginehouse.interfaces.authenticators import AdmittedCaller, Caller
-from enginehouse.interfaces.limit_stores import Limit, LimitPeriod, LimitRule, TakenLimit
 
 __all__ = [
     "NAMESPACES",
@@ -27,7 +26,6 @@ __all__ = [
     "JwtSettings",
     "KeyLimitSettings",
     "KeySettings",
-    "Limit",
     "LimitAmounts",
     "LimitLeft",
     "LimitPeriod",

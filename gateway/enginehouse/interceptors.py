@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enginehouse.interfaces.guards import GuardAnswer, GuardRequest
 from enginehouse.interfaces.interceptors import (
     Answer,
     AnswerFilter,
@@ -23,8 +22,6 @@ __all__ = [
     "Change",
     "Event",
     "EventKind",
-    "GuardAnswer",
-    "GuardRequest",
     "InterceptedRequest",
     "InterceptorAdapter",
     "Join",

@@ -17,7 +17,6 @@ from enginehouse.domain.instance import (
     Plan,
     RequestView,
 )
-from enginehouse.interfaces.migrators import MigrationMeans
 
 __all__ = [
     "ClusterView",
@@ -30,7 +29,6 @@ __all__ = [
     "InstanceView",
     "Migrated",
     "Migration",
-    "MigrationMeans",
     "Plan",
     "RequestView",
     "ReschedulingSettings",

@@ -16,11 +16,13 @@
 
 from __future__ import annotations
 
-from enginehouse import Authenticator, LimitStore, Register, UsageStore, hookimpl
+from enginehouse import Authenticator, Register, hookimpl
 from enginehouse_callers.callers import Callers
 from enginehouse_callers.memory_limits import MemoryLimits
 from enginehouse_callers.sqlite_usage import SqliteUsage
 from enginehouse_callers.token_authenticator import TokenAuthenticator
+from enginehouse_kit.limit_stores import LimitStore
+from enginehouse_kit.usage_stores import UsageStore
 
 __all__ = ["Callers", "MemoryLimits", "SqliteUsage", "TokenAuthenticator"]
 

@@ -8,22 +8,14 @@ from datetime import datetime, timezone
 from fnmatch import fnmatchcase
 from typing import Final
 
-from enginehouse import LimitStore, Requirements
-from enginehouse.callers import (
-    AdmittedCaller,
-    KeyLimitSettings,
-    KeySettings,
-    Limit,
-    LimitAmounts,
-    LimitLeft,
-    UsageRow,
-    moment,
-)
+from enginehouse import Requirements
+from enginehouse.callers import AdmittedCaller, KeyLimitSettings, KeySettings, LimitAmounts, LimitLeft, UsageRow, moment
 from enginehouse.errors import Forbidden, RateLimited
 from enginehouse.requests import Tokens
 from enginehouse_callers.caller_metrics import Totals
 from enginehouse_callers.limit_set import LEAST_COST, LimitSet, NamedLimit, named_limits, token_limit
 from enginehouse_callers.prices import Prices
+from enginehouse_kit.limit_stores import Limit, LimitStore
 
 _NEWEST: Final = 0.2
 """The weight of the newest request in the running average of a key's answers."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from enginehouse import Authenticator, ConfigError, Headers, LimitStore
+from enginehouse import Authenticator, ConfigError, Headers
 from enginehouse.callers import (
     NAMESPACES,
     Accounting,
@@ -43,6 +43,7 @@ from enginehouse_callers.prices import Prices
 from enginehouse_callers.shared_limits import LimitMemory, SharedLimitStore
 from enginehouse_callers.usage_keeper import UsageKeeper
 from enginehouse_callers.usage_meter import UsageMeter
+from enginehouse_kit.limit_stores import LimitStore
 
 if TYPE_CHECKING:  # the command line starts without it
     from starlette.routing import BaseRoute

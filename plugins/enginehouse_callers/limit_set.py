@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-from enginehouse import LimitStore
-from enginehouse.callers import Limit, LimitAmounts, LimitLeft, LimitPeriod, LimitRule
+from enginehouse.callers import LimitAmounts, LimitLeft, LimitPeriod, LimitRule
 from enginehouse.errors import BudgetExhausted, RateLimited
+from enginehouse_kit.limit_stores import Limit, LimitStore
 
 LEAST_COST: Final = 1e-9
 """What a request costs at least, so that a spent budget refuses those without a price too."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from time import perf_counter, time
 
-from enginehouse.callers import Limit, LimitRule
+from enginehouse.callers import LimitRule
+from enginehouse_kit.limit_stores import Limit
 from enginehouse_kit.limits.local_limit import LocalLimit, LocalLimitStore, PassingLimits
 
 

@@ -11,7 +11,8 @@ from hashlib import blake2b
 from time import perf_counter, time
 from typing import Final, get_args
 
-from enginehouse.callers import Limit, LimitPeriod, LimitRule
+from enginehouse.callers import LimitPeriod, LimitRule
+from enginehouse_kit.limit_stores import Limit
 from enginehouse_kit.limits.local_limit import (
     MINUTE_S,
     CountedLimit,

@@ -9,8 +9,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from enginehouse import UsageStore
 from enginehouse.callers import AuditEntry, UsageRow
+from enginehouse_kit.usage_stores import UsageStore
 
 _FILE = "usage.sqlite"
 _SCHEMA = """

@@ -12,10 +12,10 @@ from time import monotonic
 from traceback import format_exception_only
 from typing import TypeVar
 
-from enginehouse import UsageStore
 from enginehouse.callers import AuditEntry, UsageRow
 from enginehouse.errors import ShuttingDown
 from enginehouse_callers.usage_meter import UsageMeter
+from enginehouse_kit.usage_stores import UsageStore
 
 _log = logging.getLogger(__name__)
 

@@ -8,11 +8,12 @@
 
 from __future__ import annotations
 
-from enginehouse import Discoverer, Register, Service, hookimpl
+from enginehouse import Register, Service, hookimpl
 from enginehouse_discovery.dns import DnsDiscoverer
 from enginehouse_discovery.mdns import MdnsDiscoverer
 from enginehouse_discovery.service import Discovery
 from enginehouse_discovery.static import StaticDiscoverer
+from enginehouse_kit.discoverers import Discoverer
 
 __all__ = ["DnsDiscoverer", "MdnsDiscoverer", "StaticDiscoverer"]
 

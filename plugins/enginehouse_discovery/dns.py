@@ -10,8 +10,9 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import msgspec
 
-from enginehouse import ConfigError, Discoverer, Period
+from enginehouse import ConfigError, Period
 from enginehouse.backends import FoundBackend
+from enginehouse_kit.discoverers import Discoverer
 
 _WITH_PORT = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<v4>[^:]+))(?::(?P<port>\d{1,5}))?")
 

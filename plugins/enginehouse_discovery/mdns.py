@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from enginehouse import ConfigError, Discoverer, Period
+from enginehouse import ConfigError, Period
 from enginehouse.backends import FoundBackend
+from enginehouse_kit.discoverers import Discoverer
 
 if TYPE_CHECKING:
     from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf

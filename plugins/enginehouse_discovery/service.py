@@ -10,11 +10,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from enginehouse import Discoverer, EnginehouseError, Service
+from enginehouse import EnginehouseError, Service
 from enginehouse.backends import DiscoverySettings, FoundBackend
 from enginehouse.runtime import BackgroundTasks
 from enginehouse.services import Measured, MetricInfo, ServiceGateway
 from enginehouse.settings import dotted
+from enginehouse_kit.discoverers import Discoverer
 
 _log = logging.getLogger(__name__)
 

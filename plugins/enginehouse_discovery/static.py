@@ -10,9 +10,10 @@ from urllib.request import Request, urlopen
 
 import msgspec
 
-from enginehouse import ConfigError, Discoverer, Period
+from enginehouse import ConfigError, Period
 from enginehouse.backends import FoundBackend
 from enginehouse.settings import is_base_url
+from enginehouse_kit.discoverers import Discoverer
 
 _LONGEST = 4 << 20
 """Bytes of a list."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from enginehouse import Guard
 from enginehouse.errors import PluginFailed
-from enginehouse.interceptors import Change, GuardAnswer, GuardRequest, InterceptedRequest, Refuse
+from enginehouse.interceptors import Change, InterceptedRequest, Refuse
 from enginehouse.runtime import PluginId, plugin_errors, wrong_result
+from enginehouse_kit.guards import Guard, GuardAnswer, GuardRequest
 
 
 class ActiveGuard:

@@ -110,12 +110,17 @@ def _package(module: str, kinds: Sequence[Kind], values: Sequence[dict[str, str]
     hooks = [(kind, each) for kind, each in zip(kinds, values, strict=True) if kind.hook]
     if not hooks:
         return
-    names = [*sorted({"Register", *(kind.interface.__name__ for kind, _ in hooks if kind.interface)}), "hookimpl"]
+    imports = {"enginehouse": {"Register"}}
+    for interface in (kind.interface for kind, _ in hooks if kind.interface):
+        home = interface.__module__ if interface.__module__.startswith("enginehouse_kit.") else "enginehouse"
+        imports.setdefault(home, set()).add(interface.__name__)
     yield "from __future__ import annotations\n"
     if any(kind.interface is None for kind, _ in hooks):
         yield "from typing import Any\n"
-    line = f"from enginehouse import {', '.join(names)}"
-    yield line if len(line) <= _WIDTH else "\n".join(["from enginehouse import (", *(f"    {n}," for n in names), ")"])
+    for home, found in sorted(imports.items()):
+        names = [*sorted(found), *(["hookimpl"] if home == "enginehouse" else [])]
+        line = f"from {home} import {', '.join(names)}"
+        yield line if len(line) <= _WIDTH else "\n".join([f"from {home} import (", *(f"    {n}," for n in names), ")"])
     yield ""
     yield from sorted(f"from {module}.{each['kind']} import {each['cls']}" for _, each in hooks)
     for kind, each in hooks:

@@ -15,7 +15,8 @@
 
 from __future__ import annotations
 
-from enginehouse import Migrator, Register, ReschedulingPolicy, Service, Strategy, hookimpl
+from enginehouse import Register, Service, Strategy, hookimpl
+from enginehouse_kit.rescheduling import Migrator, ReschedulingPolicy
 from enginehouse_rescheduling.llumnix_load import LlumnixLoad
 from enginehouse_rescheduling.migrators import Llumlet, Replay
 from enginehouse_rescheduling.policies.binpacking import BinpackingConsolidation, BinpackingMitigation

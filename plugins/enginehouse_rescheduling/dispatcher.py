@@ -9,12 +9,13 @@ from contextvars import ContextVar
 
 import msgspec
 
-from enginehouse import EnginehouseError, Migrator
+from enginehouse import EnginehouseError
 from enginehouse.drivers import EngineClient
 from enginehouse.errors import NotFound
 from enginehouse.rescheduling import ClusterView, InstanceAddress, Migrated, Migration, Plan, RequestView
 from enginehouse.runtime import Clock, PluginId, await_plugin, plugin_errors, run_within, wrong_result
 from enginehouse.services import ServiceGateway
+from enginehouse_kit.rescheduling import Migrator
 from enginehouse_rescheduling.placed_requests import PlacedRequests
 from enginehouse_rescheduling.planner import MoveLimit
 

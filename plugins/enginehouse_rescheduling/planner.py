@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import msgspec
 
-from enginehouse import RequestError, ReschedulingPolicy
+from enginehouse import RequestError
 from enginehouse.rescheduling import (
     ClusterView,
     DroppedPair,
@@ -21,6 +21,7 @@ from enginehouse.rescheduling import (
 )
 from enginehouse.runtime import PluginId, plugin_errors, wrong_result
 from enginehouse.services import Configured
+from enginehouse_kit.rescheduling import ReschedulingPolicy
 
 _ADAPTIVE_PD = ("binpacking_consolidation", "binpacking_mitigation")
 _MOST_MOVES = 10

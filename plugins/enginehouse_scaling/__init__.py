@@ -10,7 +10,8 @@
 
 from __future__ import annotations
 
-from enginehouse import Register, Scaler, Service, hookimpl
+from enginehouse import Register, Service, hookimpl
+from enginehouse_kit.scalers import Scaler
 from enginehouse_scaling.decide import ExpectedWait
 from enginehouse_scaling.service import Scaling
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from enginehouse import Scaler, format_duration
-from enginehouse.backends import ModelLoad, ScaleView, WantedReplicas
+from enginehouse import format_duration
 from enginehouse.runtime import PluginId, plugin_errors, wrong_result
 from enginehouse.services import Configured
+from enginehouse_kit.scalers import ModelLoad, Scaler, ScaleView, WantedReplicas
 
 
 def make_scaler(gateway: Configured) -> tuple[PluginId, Scaler]:

@@ -12,11 +12,12 @@ from rich.console import Console
 from rich.table import Table
 
 from enginehouse import ConfigError, GatewayError
-from enginehouse.backends import ModelLoad, ModelSettings, ReplicaRange, ScaleView
+from enginehouse.backends import ModelSettings, ReplicaRange
 from enginehouse.commands import config_option, warn
 from enginehouse_kit.files import read_file
 from enginehouse_kit.gateway_client import GatewayClient
 from enginehouse_kit.output import print_json, printable
+from enginehouse_kit.scalers import ModelLoad, ScaleView
 from enginehouse_scaling.decide import ScaleStatus, decide, make_scaler
 from enginehouse_scaling.service import least, ranges
 

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from enginehouse import Candidate, EnginehouseError, Health, ReplicaState, Service
-from enginehouse.backends import ModelLoad, ModelSettings, ReplicaRange, ScaleView, SizedRange, WantedReplicas
+from enginehouse.backends import ModelSettings, ReplicaRange, SizedRange
 from enginehouse.services import Measured, MetricInfo, ServiceGateway
+from enginehouse_kit.scalers import ModelLoad, ScaleView, WantedReplicas
 from enginehouse_scaling.decide import ScaleStatus, decide, make_scaler
 
 _RUNS = (ReplicaState.PLACING, ReplicaState.STARTING, ReplicaState.READY)

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import ConfigError, Driver, InferenceRequest, Launcher, Migrator
+from enginehouse import ConfigError, Driver, InferenceRequest, Launcher
 from enginehouse.app.gateway import Gateway
 from enginehouse.config.auth import UsageSettings
 from enginehouse.config.load_config import LoadedConfig
@@ -36,6 +36,7 @@ from enginehouse.plugin_manager.registry import Registered, Registry
 from enginehouse.relay.response_writer import ResponseWriter
 from enginehouse.relay.upstream.outside import Connector, Origin, Outside
 from enginehouse.runtime import Clock
+from enginehouse_kit.rescheduling import Migrator
 
 
 class VirtualBackend(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from enginehouse.config.rules import LOCAL_HOST, url_problem
 from enginehouse.config.schema import BackendSettings, Config, HostSettings, ReplicaRange, SizedRange
 from enginehouse.config.secrets import Secret
 from enginehouse.config.shape import dotted
-from enginehouse.interfaces.discoverers import FoundBackend
+from enginehouse.interfaces.services import FoundBackend
 
 
 class Offer(NamedTuple):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 import msgspec
 
 
@@ -50,28 +48,6 @@ class UsageRow(msgspec.Struct, gc=False):
         self.seconds += other.seconds
         self.cost += other.cost
         self.wh += other.wh
-
-
-_DAY_S = 86400
-
-
-def sum_up(rows: Iterable[UsageRow], by: Sequence[str]) -> list[UsageRow]:
-    """The sums of ``rows`` by some of ``hour``, ``day`` (in UTC), ``key``, ``model`` and ``user``."""
-    whole = "hour" in by
-    sums: dict[tuple[object, ...], UsageRow] = {}
-    for row in rows:
-        hour = row.hour if whole or row.hour is None else row.hour // _DAY_S * _DAY_S if "day" in by else None
-        names = (
-            hour,
-            row.key if "key" in by else None,
-            row.model if "model" in by else None,
-            row.user if "user" in by else None,
-        )
-        known = sums.get(names)
-        if known is None:
-            known = sums[names] = UsageRow(*names)
-        known.add(row)
-    return list(sums.values())
 
 
 class AuditEntry(msgspec.Struct, frozen=True):

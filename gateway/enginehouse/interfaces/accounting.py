@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -17,11 +17,31 @@ from enginehouse.domain.request_facts import RequestFacts
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.usage import AuditEntry, UsageRow
 from enginehouse.interfaces.authenticators import AdmittedCaller, Caller, Reserved
-from enginehouse.interfaces.limit_stores import TakenLimit
 from enginehouse.interfaces.services import Measured
 
 if TYPE_CHECKING:  # the command line starts without it
     from starlette.routing import BaseRoute
+
+
+LimitPeriod = Literal["minute", "day", "month", "at_once"]
+"""``minute``: refills evenly. ``day`` and ``month``: whole again when one begins, in UTC. ``at_once``: comes back only
+when it is given back."""
+
+
+class LimitRule(NamedTuple):
+    """The most of something that may be taken in a period. ``amount`` is positive."""
+
+    amount: float
+    per: LimitPeriod
+
+
+class TakenLimit(NamedTuple):
+    """How much of a limit is taken."""
+
+    rule: LimitRule
+    amount: float
+    passing: bool = False
+    """Whether it is one of ``LimitStore.passing_limit``."""
 
 
 class LimitLeft(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,13 +14,12 @@ from enginehouse.domain.backend_status import BackendStatus
 from enginehouse.domain.instance import ClusterView, InstanceReport, RequestView
 from enginehouse.domain.metric_info import MetricInfo
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.domain.replica import Candidate, Route
+from enginehouse.domain.replica import Candidate, Role, Route
 from enginehouse.domain.request import Headers
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.ticket import Phase
 from enginehouse.domain.usage import UsageRow
 from enginehouse.interfaces.cache_keepers import CacheKeeper, LaunchedBackend
-from enginehouse.interfaces.discoverers import FoundBackend
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.model_servers import LoadingBackend, ModelServer
 
@@ -29,6 +28,33 @@ if TYPE_CHECKING:  # the command line starts without it
 
 Measured = Mapping[MetricInfo, Iterable[tuple[Sequence[str], float]]]
 """For each metric, the values of its labels with the value of their series."""
+
+
+class FoundBackend(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A backend, as a discoverer reports it. Fields that ``[backends.NAME]`` has too mean the same here.
+
+    - ``models``: their names, or a table for each name with what this backend's copy can do; by default, what the
+      engine lists.
+    - ``host``: a host of the configuration, or a new one. By default ``node``, if there is one.
+    - ``node`` and ``unit``: the failure domains of a new host.
+    - ``api_key``: the engine's key itself. ``"env:NAME"`` is no reference here, since a list may come from elsewhere.
+    - ``draining``: it will go soon: it gets no new requests, and its streams move away.
+    - ``labels``: facts for people; ``/api/status`` shows them.
+    """
+
+    url: str
+    driver: str = "openai"
+    role: Role = Role.NEUTRAL
+    models: Sequence[str] | Mapping[str, Mapping[str, Any]] | None = None
+    priority: int = 0
+    concurrency: int = 0
+    host: str = ""
+    node: str = ""
+    unit: str = ""
+    api_key: str = ""
+    verify_tls: bool = True
+    draining: bool = False
+    labels: Mapping[str, str] = {}
 
 
 class Submitted(msgspec.Struct, frozen=True):

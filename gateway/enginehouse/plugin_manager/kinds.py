@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from importlib.metadata import distribution
+from typing import Any
 
 import click
 import msgspec
@@ -13,54 +14,33 @@ import msgspec
 from enginehouse.domain.foreign import shown
 from enginehouse.interfaces.authenticators import Authenticator
 from enginehouse.interfaces.continuers import Continuer
-from enginehouse.interfaces.discoverers import Discoverer
 from enginehouse.interfaces.driver_support import SUPPORTS
 from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
-from enginehouse.interfaces.guards import Guard
+from enginehouse.interfaces.hooks import Kind as Kind
 from enginehouse.interfaces.interceptors import Interceptor
 from enginehouse.interfaces.launchers import Launcher
-from enginehouse.interfaces.limit_stores import LimitStore
-from enginehouse.interfaces.migrators import Migrator
 from enginehouse.interfaces.misspelt import misspelt
 from enginehouse.interfaces.model_sources import ModelSource
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.protocols import Protocol
-from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy
-from enginehouse.interfaces.scalers import Scaler
 from enginehouse.interfaces.schedulers import Scheduler
 from enginehouse.interfaces.scorers import Scorer
 from enginehouse.interfaces.services import Service
 from enginehouse.interfaces.strategies import Strategy
 from enginehouse.interfaces.swappers import Swapper
-from enginehouse.interfaces.usage_stores import UsageStore
 from enginehouse.relay.middleware import Middleware
 from enginehouse.relay.web_socket_server import WebSocketServer
 
 
-class Kind(NamedTuple):
-    """One extension point: the word for its objects, its hook, their interface, and which of them are used.
-
-    Hooks, the tables ``[plugins.KIND.TYPE]``, templates, checks and the reference follow from it.
-
-    - ``interface`` is ``None`` where the factory returns an object of another library (Starlette routes, a click
-      command).
-    - ``hook`` is empty if entry points have the types, so that a list of them imports no plugin.
-    - ``used``: the documentation of the hook, which begins with its first word after "Register".
-    - ``stays``: instances live as long as the gateway; a reload does not replace them.
-    - ``acts``: the conformance check starts processes, reaches other machines, or lets an observer write.
-    """
-
-    name: str
-    hook: str
-    interface: type | None
-    used: str
-    stays: bool = False
-    acts: bool = False
+def _of_kit() -> Iterator[Kind]:
+    """The kinds that only bundled plugins use: their interfaces are the kit's, which an entry point names."""
+    for entry in distribution("enginehouse").entry_points.select(group="enginehouse.kinds"):
+        yield from entry.load()
 
 
-KINDS = (
+KINDS: tuple[Kind, ...] = (
     Kind(
         "extractor",
         "register_extractors",
@@ -77,23 +57,9 @@ KINDS = (
     Kind("strategy", "register_strategies", Strategy, "strategies, chosen by ``routing.strategy``."),
     Kind("scheduler", "register_schedulers", Scheduler, "schedulers, chosen by ``scheduling.scheduler``.", stays=True),
     Kind("swapper", "register_swappers", Swapper, "swappers, chosen by ``scheduling.swapper``."),
-    Kind(
-        "scaler",
-        "register_scalers",
-        Scaler,
-        "scalers, chosen by ``scheduling.scaler``. They decide for models with ``replicas = { min, max }``.",
-    ),
     Kind("driver", "register_drivers", Driver, "drivers, chosen by ``driver`` of a backend or a model.", stays=True),
     Kind(
         "launcher", "register_launchers", Launcher, "launchers, chosen by ``hosts.*.launcher``.", stays=True, acts=True
-    ),
-    Kind(
-        "discoverer",
-        "register_discoverers",
-        Discoverer,
-        "discoverers, chosen by ``discovery.*.type``.",
-        stays=True,
-        acts=True,
     ),
     Kind(
         "model_source",
@@ -145,37 +111,6 @@ KINDS = (
         "authenticators. The first that knows a credential says whose it is; keys come before them.",
         stays=True,
     ),
-    Kind("guard", "register_guards", Guard, "guards, chosen by ``guards``, in that order.", stays=True, acts=True),
-    Kind(
-        "limit_store",
-        "register_limit_stores",
-        LimitStore,
-        "limit stores, chosen by ``limits.store``.",
-        stays=True,
-        acts=True,
-    ),
-    Kind(
-        "usage_store",
-        "register_usage_stores",
-        UsageStore,
-        "usage stores, chosen by ``usage.store``.",
-        stays=True,
-        acts=True,
-    ),
-    Kind(
-        "rescheduling_policy",
-        "register_rescheduling_policies",
-        ReschedulingPolicy,
-        "rescheduling policies, chosen by ``rescheduling.policies``, in that order.",
-        stays=True,
-    ),
-    Kind(
-        "migrator",
-        "register_migrators",
-        Migrator,
-        "migrators, chosen by ``rescheduling.migrators``. The first that can move a request does so.",
-        stays=True,
-    ),
     Kind(
         "service",
         "register_services",
@@ -211,6 +146,7 @@ KINDS = (
         "leads to a click command, or to a class with a ``Config`` or a function that returns one.\n\n"
         "``import NAME`` becomes a command of the group ``enginehouse import``.",
     ),
+    *_of_kit(),
 )
 """All kinds. Their hooks are called in this order."""
 _OPTIONAL: Mapping[type | None, Sequence[type]] = {Driver: SUPPORTS}

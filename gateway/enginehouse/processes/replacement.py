@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app import Gateway
-from enginehouse.interfaces.limit_stores import TakenLimit
+from enginehouse.interfaces.accounting import TakenLimit
 from enginehouse.processes.accepting import AcceptingServer
 from enginehouse.processes.take_over.messages import PassedConnection
 from enginehouse.processes.take_over.new_side import TakeOverFailed

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from enginehouse import Discoverer
 from enginehouse.backends import FoundBackend
+from enginehouse_kit.discoverers import Discoverer
 from enginehouse_kit.expect import expect
 
 

@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from enginehouse import Guard
-from enginehouse.interceptors import Change, GuardAnswer, GuardRequest, Refuse
+from enginehouse.interceptors import Change, Refuse
 from enginehouse_kit.expect import expect
+from enginehouse_kit.guards import Guard, GuardAnswer, GuardRequest
 
 BODIES: tuple[Any, ...] = (
     {"model": "m", "messages": [{"role": "user", "content": "Hello"}]},

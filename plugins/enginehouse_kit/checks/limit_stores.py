@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from uuid import uuid4
 
-from enginehouse import LimitStore
 from enginehouse.callers import LimitRule
 from enginehouse_kit.expect import expect
+from enginehouse_kit.limit_stores import LimitStore
 from enginehouse_kit.limits.leased_limits import LeaseAsk, LeasedLimitStore
 
 _MINUTE = LimitRule(60, "minute")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import permutations
 from typing import Any
 
-from enginehouse import Migrator, ReschedulingPolicy, Role
+from enginehouse import Role
 from enginehouse.drivers import EngineClient
 from enginehouse.errors import NotFound
 from enginehouse.rescheduling import (
@@ -22,6 +22,7 @@ from enginehouse.rescheduling import (
 )
 from enginehouse_kit.checks.speed import warn_if_slow
 from enginehouse_kit.expect import expect
+from enginehouse_kit.rescheduling import Migrator, ReschedulingPolicy
 from enginehouse_kit.selection import MIGRATION_ORDERS, MIGRATION_RULES
 
 _NOW_MS = 1_000_000

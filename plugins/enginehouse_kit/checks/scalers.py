@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import product
 
-from enginehouse import Scaler
-from enginehouse.backends import ModelLoad, ScaleView, WantedReplicas
 from enginehouse_kit.expect import expect, expect_sequence
+from enginehouse_kit.scalers import ModelLoad, Scaler, ScaleView, WantedReplicas
 
 
 def check_scaler(factory: Callable[[], Scaler]) -> None:

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from enginehouse import UsageStore
 from enginehouse.callers import AuditEntry, UsageRow
 from enginehouse_kit.expect import expect
+from enginehouse_kit.usage_stores import UsageStore
 
 _HOUR_S = 3600
 

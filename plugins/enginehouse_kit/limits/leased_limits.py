@@ -12,9 +12,9 @@ from traceback import format_exception_only
 from typing import ClassVar, NamedTuple
 from uuid import uuid4
 
-from enginehouse import LimitStore
-from enginehouse.callers import Limit, LimitRule
+from enginehouse.callers import LimitRule
 from enginehouse.runtime import run_within, wait_within
+from enginehouse_kit.limit_stores import Limit, LimitStore
 from enginehouse_kit.limits.local_limit import LocalLimit, PassingLimits
 
 _log = logging.getLogger(__name__)

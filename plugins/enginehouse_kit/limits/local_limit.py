@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 from typing import Generic, Protocol, TypeVar
 
-from enginehouse import LimitStore
-from enginehouse.callers import Limit, LimitPeriod, LimitRule, TakenLimit
+from enginehouse.callers import LimitPeriod, LimitRule, TakenLimit
+from enginehouse_kit.limit_stores import Limit, LimitStore
 
 _log = logging.getLogger(__name__)
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from enginehouse import ReschedulingPolicy
 from enginehouse.rescheduling import (
     ClusterView,
     DroppedPair,
@@ -18,6 +17,7 @@ from enginehouse.rescheduling import (
 )
 from enginehouse_kit.offload import OffloadCandidate, plan_offload
 from enginehouse_kit.projection import ProjectionParams, RequestFigures, RequestProjection, project
+from enginehouse_kit.rescheduling import ReschedulingPolicy
 from enginehouse_rescheduling.policies.instances import failed_domain
 
 _TYPE = "kv_projection"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from enginehouse import ReschedulingPolicy, Role
+from enginehouse import Role
 from enginehouse.rescheduling import ClusterView, DroppedPair, InstanceView, Migration, Plan, ReschedulingSettings
+from enginehouse_kit.rescheduling import ReschedulingPolicy
 from enginehouse_rescheduling.latency import LatencyPredictor
 from enginehouse_rescheduling.metrics import Circumstances, float32, metric
 from enginehouse_rescheduling.policies.instances import Loads, Pair, balance, failed_domain

@@ -11,25 +11,16 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from enginehouse import Guard, Interceptor
+from enginehouse import Interceptor
 from enginehouse.config.schema import PluginSettings
-from enginehouse.interceptors import (
-    Answer,
-    AnswerFilter,
-    Change,
-    Event,
-    GuardAnswer,
-    GuardRequest,
-    InterceptedRequest,
-    Join,
-    Refuse,
-)
+from enginehouse.interceptors import Answer, AnswerFilter, Change, Event, InterceptedRequest, Join, Refuse
 from enginehouse.plugin_manager.discovery import collect
 from enginehouse.plugin_manager.registry import Registered, Registry
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.jobs.job import InferenceJob
 from enginehouse.relay.relayed_request import RelayedRequest
 from enginehouse_interception.interception import Interception, Interceptors
+from enginehouse_kit.guards import Guard, GuardAnswer, GuardRequest
 from tests.support.keys import bearer, key
 from tests.support.paths import ROOT
 from tests.support.raw_client import RawResponse

@@ -9,9 +9,10 @@ from time import thread_time
 
 import pytest
 
-from enginehouse.interfaces.limit_stores import LimitPeriod, LimitRule, LimitStore
+from enginehouse.interfaces.accounting import LimitPeriod, LimitRule
 from enginehouse_callers.memory_limits import MemoryLimits
 from enginehouse_callers.shared_limits import LimitMemory, SharedLimitStore
+from enginehouse_kit.limit_stores import LimitStore
 from enginehouse_kit.limits.local_limit import MOST_PASSING
 from tests.support.fake_clock import FakeClock
 

@@ -7,9 +7,10 @@ import os
 
 import pytest
 
-from enginehouse.interfaces.limit_stores import Limit, LimitPeriod, LimitRule, LimitStore
+from enginehouse.interfaces.accounting import LimitPeriod, LimitRule
 from enginehouse_callers.memory_limits import MemoryLimits
 from enginehouse_callers.shared_limits import LimitMemory, SharedLimitStore
+from enginehouse_kit.limit_stores import Limit, LimitStore
 from tests.support.fake_clock import FakeClock
 
 EPOCH = 1_700_000_000.0

@@ -9,11 +9,12 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from enginehouse import ConfigError, Guard
+from enginehouse import ConfigError
 from enginehouse.config.schema import PluginSettings
-from enginehouse.interceptors import Change, GuardAnswer, GuardRequest, Refuse
+from enginehouse.interceptors import Change, Refuse
 from enginehouse.plugin_manager.discovery import collect
 from enginehouse.plugin_manager.registry import Registered, Registry
+from enginehouse_kit.guards import Guard, GuardAnswer, GuardRequest
 from tests.support.keys import bearer, key
 from tests.support.raw_client import RawResponse
 from tests.support.scripted_engine import ScriptedEngine, StartEngine, chunk

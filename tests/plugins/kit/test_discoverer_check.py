@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from enginehouse import Discoverer
 from enginehouse.backends import FoundBackend
+from enginehouse_kit.discoverers import Discoverer
 from enginehouse_kit.testing import check_discoverer
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from enginehouse.callers import Limit, LimitRule
+from enginehouse.callers import LimitRule
+from enginehouse_kit.limit_stores import Limit
 from enginehouse_kit.limits import LeaseAsk, LeaseBook, LeasedLimitStore, Leases
 from enginehouse_kit.testing import check_limit_store
 from tests.support.fake_clock import StoppedClock

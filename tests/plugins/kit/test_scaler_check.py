@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from enginehouse import Scaler
-from enginehouse.backends import ScaleView, WantedReplicas
+from enginehouse_kit.scalers import Scaler, ScaleView, WantedReplicas
 from enginehouse_kit.testing import check_scaler
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from enginehouse import Migrator
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.errors import UpstreamError
 from enginehouse.rescheduling import ClusterView, Migrated, Migration, Plan
+from enginehouse_kit.rescheduling import Migrator
 from enginehouse_kit.testing import FakeServiceGateway
 from enginehouse_rescheduling.dispatcher import GatewayMeans, MigrationDispatcher, MigrationRecord
 from enginehouse_rescheduling.placed_requests import PlacedRequests

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import ReschedulingPolicy
 from enginehouse.domain.errors import GatewayError
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.rescheduling import ClusterView, Migrated, Migration, Plan, RequestView
+from enginehouse_kit.rescheduling import ReschedulingPolicy
 from enginehouse_rescheduling.commands import RemoteRescheduler
 from enginehouse_rescheduling.planner import Planner, RecentMoves
 from tests.support.cluster_views import instance, view

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from enginehouse import ReschedulingPolicy, Role
+from enginehouse import Role
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.rescheduling import ClusterView, DroppedPair, InstanceView, Migrated, Migration, Plan
+from enginehouse_kit.rescheduling import ReschedulingPolicy
 from enginehouse_rescheduling.planner import Planner, RecentMoves
 from tests.support.cluster_views import NOW_MS, instance, pairs, view
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse.backends import ModelLoad, ScaleView
+from enginehouse_kit.scalers import ModelLoad, ScaleView
 from enginehouse_kit.testing import check_scaler, create
 from enginehouse_scaling.decide import ExpectedWait
 

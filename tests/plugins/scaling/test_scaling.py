@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from enginehouse import ReplicaState, Scaler
+from enginehouse import ReplicaState
 from enginehouse.app.service_changes import ModelSizes
-from enginehouse.backends import ModelLoad, ScaleView, WantedReplicas
 from enginehouse.config.schema import Config, HostSettings, ModelSettings, ReplicaRange
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.errors import PluginFailed
+from enginehouse_kit.scalers import ModelLoad, Scaler, ScaleView, WantedReplicas
 from enginehouse_scaling.decide import decide
 from enginehouse_sim.virtual import VirtualSettings
 from tests.plugins.sim.test_virtual import ANSWER, Engines, opened, submit

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from enginehouse import Discoverer, Register, hookimpl
+from enginehouse import Register, hookimpl
+from enginehouse_kit.discoverers import Discoverer
 from enginehouse_kubernetes.discoverer import KubernetesDiscoverer
 
 __all__ = ["KubernetesDiscoverer"]

@@ -11,8 +11,9 @@ from typing import ClassVar, Literal
 import msgspec
 from kubernetes_asyncio import client, config
 
-from enginehouse import ConfigError, Discoverer
+from enginehouse import ConfigError
 from enginehouse.backends import FoundBackend
+from enginehouse_kit.discoverers import Discoverer
 from enginehouse_kubernetes.endpoints import Serving, found_backends
 from enginehouse_kubernetes.mirror import Mirror
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from enginehouse import Register, UsageStore, hookimpl
+from enginehouse import Register, hookimpl
+from enginehouse_kit.usage_stores import UsageStore
 
 
 @hookimpl

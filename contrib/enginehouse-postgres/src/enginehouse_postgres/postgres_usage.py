@@ -12,8 +12,9 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from enginehouse import ConfigError, UsageStore
+from enginehouse import ConfigError
 from enginehouse.callers import AuditEntry, UsageRow
+from enginehouse_kit.usage_stores import UsageStore
 
 _TABLES = """
 CREATE SCHEMA IF NOT EXISTS {schema};

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from enginehouse import LimitStore, Register, hookimpl
+from enginehouse import Register, hookimpl
+from enginehouse_kit.limit_stores import LimitStore
 
 
 @hookimpl

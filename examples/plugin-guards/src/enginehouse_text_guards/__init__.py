@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from enginehouse import Guard, Register, hookimpl
+from enginehouse import Register, hookimpl
+from enginehouse_kit.guards import Guard
 from enginehouse_text_guards.mask_emails import MaskEmailsGuard
 from enginehouse_text_guards.moderation import ModerationGuard
 

@@ -7,8 +7,8 @@ from urllib.request import Request, urlopen
 
 import msgspec
 
-from enginehouse import Guard
-from enginehouse.interceptors import GuardRequest, Refuse
+from enginehouse.interceptors import Refuse
+from enginehouse_kit.guards import Guard, GuardRequest
 
 _TIMEOUT_S = 10.0
 

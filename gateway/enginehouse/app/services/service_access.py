@@ -28,10 +28,9 @@ from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.domain.usage import UsageRow
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.cache_keepers import CacheKeeper, LaunchedBackend
-from enginehouse.interfaces.discoverers import FoundBackend
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.model_servers import LoadingBackend, ModelServer
-from enginehouse.interfaces.services import GatewayCaller, Submitted
+from enginehouse.interfaces.services import FoundBackend, GatewayCaller, Submitted
 from enginehouse.relay.live.live_request import LiveRequest, each_alone
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream

@@ -24,7 +24,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from enginehouse.interfaces.limit_stores import TakenLimit
+from enginehouse.interfaces.accounting import TakenLimit
 
 FORMAT = 1
 """Changes whenever a message or the meaning of a file in the state folder does. ``Hello`` never changes."""

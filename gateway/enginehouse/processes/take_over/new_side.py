@@ -11,7 +11,7 @@ from socket import socket
 
 from enginehouse.aio.timeouts import run_within
 from enginehouse.domain.errors import EnginehouseError
-from enginehouse.interfaces.limit_stores import TakenLimit
+from enginehouse.interfaces.accounting import TakenLimit
 from enginehouse.processes.take_over.channel import ChannelClosed, MessageChannel, connect_in
 from enginehouse.processes.take_over.messages import (
     Built,

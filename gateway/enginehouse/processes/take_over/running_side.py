@@ -13,7 +13,7 @@ from typing import Protocol
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import run_within
-from enginehouse.interfaces.limit_stores import TakenLimit
+from enginehouse.interfaces.accounting import TakenLimit
 from enginehouse.processes.take_over.channel import ChannelClosed, MessageChannel, connect_in, listen_in
 from enginehouse.processes.take_over.messages import (
     FORMAT,

@@ -8,6 +8,7 @@ import logging
 import random
 import ssl
 from collections.abc import Callable
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -15,7 +16,6 @@ import msgspec
 from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
 from enginehouse.domain.errors import Overloaded
 from enginehouse.interfaces.driver_support import DriverSupport
-from enginehouse.interfaces.migrators import Migrator
 from enginehouse.relay.engine_memory import EngineMemory
 
 _log = logging.getLogger("enginehouse.relay")
@@ -99,6 +99,6 @@ class Outside:
         """How engines of one kind are asked: as the ``configured`` driver does."""
         return configured
 
-    def migrator(self, type: str, configured: Migrator) -> Migrator:
+    def migrator(self, type: str, configured: Any) -> Any:
         """How migrations of a ``type`` are carried out: as the ``configured`` migrator does."""
         return configured

@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from enginehouse import Body, ConfigError, Driver, EnginehouseError, InferenceRequest, Migrator
+from enginehouse import Body, ConfigError, Driver, EnginehouseError, InferenceRequest
 from enginehouse.drivers import Continuation, EngineClient, PartialAnswer, SupportsBootstrap, add_field
 from enginehouse.errors import CannotContinue
+from enginehouse_kit.rescheduling import Migrator
 from enginehouse_kit.virtual_loop import VirtualLoop
 from enginehouse_sim.driver import SimDriver
 from enginehouse_sim.options import engine_flags

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse.interfaces.limit_stores import LimitRule, TakenLimit
+from enginehouse.interfaces.accounting import LimitRule, TakenLimit
 from enginehouse.processes.take_over import new_side, running_side
 from enginehouse.processes.take_over.channel import ChannelClosed, MessageChannel, connect_in, listen_in
 from enginehouse.processes.take_over.messages import (

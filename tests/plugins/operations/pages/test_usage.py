@@ -11,12 +11,13 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from enginehouse import InvalidRequest, UsageStore
+from enginehouse import InvalidRequest
 from enginehouse.callers import LimitLeft, UsageRow
 from enginehouse_callers import SqliteUsage
 from enginehouse_callers.prices import Prices
 from enginehouse_callers.usage_keeper import UsageKeeper
 from enginehouse_callers.usage_meter import UsageMeter
+from enginehouse_kit.usage_stores import UsageStore
 from enginehouse_operations.pages.reading import read_time
 from enginehouse_operations.pages.usage import OWN_ROUTES, USAGE_ROUTES
 from tests.support.fake_clock import StoppedClock

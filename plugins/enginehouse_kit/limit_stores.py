@@ -4,27 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar
 
-LimitPeriod = Literal["minute", "day", "month", "at_once"]
-"""``minute``: refills evenly. ``day`` and ``month``: whole again when one begins, in UTC. ``at_once``: comes back only
-when it is given back."""
+from enginehouse.callers import LimitRule, TakenLimit
 
-
-class LimitRule(NamedTuple):
-    """The most of something that may be taken in a period. ``amount`` is positive."""
-
-    amount: float
-    per: LimitPeriod
-
-
-class TakenLimit(NamedTuple):
-    """How much of a limit is taken."""
-
-    rule: LimitRule
-    amount: float
-    passing: bool = False
-    """Whether it is one of ``LimitStore.passing_limit``."""
+__all__ = ["Limit", "LimitStore"]
 
 
 class Limit(ABC):

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+__all__ = ["ModelLoad", "ScaleView", "Scaler", "WantedReplicas"]
+
 
 class ModelLoad(msgspec.Struct, frozen=True, kw_only=True):
     """The load of one model whose replicas may become more or fewer."""

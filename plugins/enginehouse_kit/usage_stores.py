@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from enginehouse.domain.usage import AuditEntry, UsageRow, sum_up
+from enginehouse.callers import AuditEntry, UsageRow
+
+__all__ = ["UsageStore"]
+
+_DAY_S = 86400
 
 
 class UsageStore(ABC):
@@ -39,7 +43,7 @@ class UsageStore(ABC):
         only what this one used. ``most``: return no more rows. By default, what ``usage`` returns is summed up.
         """
         rows = self.usage(since, until)
-        return sum_up((row for row in rows if key is None or row.key == key), by)[:most]
+        return _sum_up((row for row in rows if key is None or row.key == key), by)[:most]
 
     @abstractmethod
     def audit(self, since: float, most: int) -> Sequence[AuditEntry]:
@@ -51,3 +55,22 @@ class UsageStore(ABC):
 
     def close(self) -> None:
         """Close what is open."""
+
+
+def _sum_up(rows: Iterable[UsageRow], by: Sequence[str]) -> list[UsageRow]:
+    """The sums of ``rows`` by some of ``hour``, ``day`` (in UTC), ``key``, ``model`` and ``user``."""
+    whole = "hour" in by
+    sums: dict[tuple[object, ...], UsageRow] = {}
+    for row in rows:
+        hour = row.hour if whole or row.hour is None else row.hour // _DAY_S * _DAY_S if "day" in by else None
+        names = (
+            hour,
+            row.key if "key" in by else None,
+            row.model if "model" in by else None,
+            row.user if "user" in by else None,
+        )
+        known = sums.get(names)
+        if known is None:
+            known = sums[names] = UsageRow(*names)
+        known.add(row)
+    return list(sums.values())

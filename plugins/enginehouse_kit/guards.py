@@ -9,7 +9,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from enginehouse.interfaces.interceptors import Change, Refuse
+from enginehouse.interceptors import Change, Refuse
+
+__all__ = ["Guard", "GuardAnswer", "GuardRequest"]
 
 
 class GuardRequest(msgspec.Struct, frozen=True):
