@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -69,10 +70,11 @@ def make_plan(
             drivers[type] = before.get(type) or build_driver(settled, registry, type, key, outside)
     with errors:
         _check_sources(settled, registry)
+    environ = dict(os.environ)  # each look at os.environ decodes it
     for name, model in settled.models.items():
         if model.launches and model.engine_driver in drivers:
             with errors:
-                _check_launch(settled, name, model, drivers[model.engine_driver], registry)
+                _check_launch(settled, name, model, drivers[model.engine_driver], registry, environ)
     with errors:
         create(settled, registry, "scheduler", settled.scheduling.scheduler, "scheduling.scheduler")
     for host in host_names(settled):
@@ -162,11 +164,18 @@ def _without_effect(config: Config) -> Iterator[str]:
                 yield f"{dotted(('models', name, key))} has no effect: {reason}"
 
 
-def _check_launch(config: Config, name: str, model: ModelSettings, driver: DriverSupport, registry: Registry) -> None:
+def _check_launch(
+    config: Config,
+    name: str,
+    model: ModelSettings,
+    driver: DriverSupport,
+    registry: Registry,
+    environ: Mapping[str, str],
+) -> None:
     """Make the launch line of a model, on no port. Raises ``ConfigError``, or ``PluginError`` if its driver fails."""
     type = model.engine_driver
     try:
-        launch_line(name, model, unguarded(driver).launch, port=0)
+        launch_line(name, model, unguarded(driver).launch, 0, environ)
         for host in model.hosts:
             launcher = build_launcher(config, registry, config.host_settings(host).launcher, host)
             check_placement(config, name, host, launcher)
@@ -175,7 +184,8 @@ def _check_launch(config: Config, name: str, model: ModelSettings, driver: Drive
     except (Exception, SystemExit) as error:
         problem = f"the driver '{type}' has no launch line for models.{name}:"
         raise registry.get("driver", type).failure(problem, error) from error
-    launch_line(name, model, driver.launch, port=0)  # the guard checks the driver's answers
+    if not registry.get("driver", type).bundled:
+        launch_line(name, model, driver.launch, 0, environ)  # the guard checks the driver's answers
 
 
 async def warn_of_missing(context: HostContext) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 import msgspec
 
@@ -51,9 +52,10 @@ def withheld_from(model: ModelSettings, secrets: frozenset[str], environ: Mappin
     names or have a URL with a password, unless a ``${env:NAME}`` of the model names them.
     """
     named = {name for text in _texts(model) for name in _PLACEHOLDER.findall(text)}
-    return frozenset(name for name in environ if name in secrets or _is_withheld(name, environ[name])) - named
+    return frozenset(name for name, value in environ.items() if name in secrets or _is_withheld(name, value)) - named
 
 
+@lru_cache(maxsize=1024)  # asked of the same environment for each model
 def _is_withheld(name: str, value: str) -> bool:
     if name.startswith(PREFIX) or _SECRETS.fullmatch(name):
         return True
