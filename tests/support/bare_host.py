@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,10 +11,10 @@ from typing import Any, cast
 from enginehouse import Launcher, ReplicaState, RequestError
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import ShuttingDown
+from enginehouse.domain.gpu import Gpu
 from enginehouse.drivers import EngineClient
 from enginehouse.engines.engine import Engine, EngineListener
 from enginehouse.engines.engine_cache import CacheFolders
-from enginehouse.engines.gpus import GpuReader
 from enginehouse.engines.host import Host
 from enginehouse.engines.host_context import HostContext, ManagedReplica
 from enginehouse.engines.launches import Ports
@@ -45,7 +45,7 @@ class BareHost(Host):
         replicas: Mapping[str, ManagedReplica],
         connect: Callable[[str, str], EngineClient],
         *,
-        gpus: GpuReader | None = None,
+        gpus: Callable[[], Sequence[Gpu]] | None = None,
         name: str = "local",
         ports: Ports | None = None,
     ) -> None:
@@ -75,7 +75,7 @@ class BareHost(Host):
             EngineOwnership(),
             CacheFolders(state_file.folder),
         )
-        self.gpus._reader = gpus
+        self.gpus._read = gpus
         learned = self._launches.learned
         self.measured, self.asleep, self.reported = learned.measured, learned.asleep, learned.reported
 

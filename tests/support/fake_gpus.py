@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from enginehouse.domain.gpu import Gpu
-from enginehouse.engines.gpus import GpuReader
 
 GIB = 1 << 30
 
@@ -25,7 +24,7 @@ def gpu(index: int, *, free: int = 80 * GIB, total: int = 80 * GIB, processes: M
     )
 
 
-class FakeGpus(GpuReader):
+class FakeGpus:
     """Reads ``gpus``, which a test may change."""
 
     def __init__(self, gpus: Sequence[Gpu]) -> None:
@@ -34,7 +33,7 @@ class FakeGpus(GpuReader):
     def read(self) -> Sequence[Gpu]:
         return list(self.gpus)
 
-    async def read_aside(self) -> Sequence[Gpu]:
+    def __call__(self) -> Sequence[Gpu]:
         return self.read()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from enginehouse.aio.tasks import BackgroundTasks
@@ -27,30 +27,15 @@ _STILL_BYTES = 16 << 20
 """Memory that becomes free more slowly than this within a pause is not that of an engine that has just ended."""
 
 
-class GpuReader:
-    """Reads the GPUs that ``launcher`` tells of."""
-
-    def __init__(self, launcher: Launcher) -> None:
-        self._launcher = launcher
-
-    def read(self) -> Sequence[Gpu]:
-        """The GPUs now. Blocks for some milliseconds."""
-        return self._launcher.gpus()
-
-    async def read_aside(self) -> Sequence[Gpu]:
-        """As ``read``, without blocking the event loop."""
-        return await asyncio.to_thread(self.read)
-
-
 class Gpus:
     """Knows the GPUs of a host, which engine has which of them, and when the memory of ended engines is free.
 
-    ``reader`` reads them; ``None`` if nobody can. ``allowed``: the numbers that the host may use, ``None`` for all.
-    ``now``: the last reading of them.
+    ``read`` is ``Launcher.gpus``; ``None`` if nobody can read them. ``allowed``: the numbers that the host may use,
+    ``None`` for all. ``now``: the last reading of them.
     """
 
-    def __init__(self, reader: GpuReader | None = None, allowed: Sequence[int] | None = None) -> None:
-        self._reader = reader
+    def __init__(self, read: Callable[[], Sequence[Gpu]] | None = None, allowed: Sequence[int] | None = None) -> None:
+        self._read = read
         self.allowed = allowed
         self.now: Sequence[Gpu] = ()
         self._assigned: dict[str, Sequence[int]] = {}
@@ -64,7 +49,7 @@ class Gpus:
 
     def begin(self) -> None:
         """Begin to read regularly, if there are GPUs."""
-        if self._reader is not None:
+        if self._read is not None:
             self._tasks.start(self._keep_reading())
 
     def close(self) -> None:
@@ -73,10 +58,10 @@ class Gpus:
     @property
     def total(self) -> int | None:
         """The bytes of the GPUs that the configuration lists; ``None`` if it lists none, or they are unknown."""
-        if self.allowed is None or self._reader is None:
+        if self.allowed is None or self._read is None:
             return None
         with suppress(PluginFailed):  # logged; what was read last stays
-            self._take(self._reader.read())
+            self._take(self._read())
         return sum(gpu.total for gpu in self.now) or None
 
     def status(self, host: str) -> Sequence[GpuStatus]:
@@ -97,10 +82,10 @@ class Gpus:
         ]
 
     async def refresh(self) -> None:
-        """Read the GPUs. If their reader fails, what it read last stays."""
-        if self._reader is not None:
+        """Read the GPUs. If that fails, what was read last stays."""
+        if self._read is not None:
             with suppress(PluginFailed):  # logged
-                self._take(await self._reader.read_aside())
+                self._take(await asyncio.to_thread(self._read))
 
     async def assign(self, replica: str, wanted: int | Sequence[int] | None) -> str:
         """Choose the GPUs of an engine that is launched now. Returns its ``CUDA_VISIBLE_DEVICES``, empty for all.
@@ -197,7 +182,7 @@ class Gpus:
 
 def host_gpus(settings: HostSettings, launcher: Launcher) -> Gpus:
     """The GPUs of a host. Their free memory is known only if its ``launcher`` tells it."""
-    return Gpus(GpuReader(launcher) if launcher.reads_gpus else None, _allowed(settings))
+    return Gpus(launcher.gpus if launcher.reads_gpus else None, _allowed(settings))
 
 
 def _allowed(settings: HostSettings) -> Sequence[int] | None:

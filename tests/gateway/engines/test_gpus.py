@@ -171,7 +171,7 @@ def test_a_reading_that_fails_is_not_the_last_one(in_virtual_time: Run) -> None:
     class FailsOnce(FakeGpus):
         readings = 0
 
-        async def read_aside(self) -> Sequence[Gpu]:
+        def read(self) -> Sequence[Gpu]:
             self.readings += 1
             if self.readings == 2:
                 raise PluginFailed("it cannot read now")
