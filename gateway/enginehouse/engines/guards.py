@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from inspect import isawaitable, iscoroutinefunction, isfunction
-from types import UnionType
-from typing import Any, cast, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from enginehouse.domain.errors import EnginehouseError
+from enginehouse.domain.errors import EnginehouseError, PluginFailed
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.driver_support import SUPPORTS, DriverSupport, support_of
 from enginehouse.interfaces.drivers import Driver
@@ -69,7 +69,7 @@ class _CheckedPlugin:
         """Called once for each name, because the attribute exists from then on."""
         value = getattr(self.unguarded, name)
         if (declared := self._methods.get(name)) is not None:
-            value = partial(_ask if iscoroutinefunction(declared) else _call, self._plugin, declared, value)
+            value = partial(_ask if iscoroutinefunction(declared) else _call, self._plugin, _returned(declared), value)
         setattr(self, name, value)
         return value
 
@@ -88,7 +88,7 @@ class _ProcessGuard(_CheckedPlugin):
 
     async def exited(self) -> Exit:
         try:
-            how: Exit | int | None = await _ask(self._plugin, _exited, self.unguarded.exited)
+            how: Exit | int | None = await _ask(self._plugin, _returned(_exited), self.unguarded.exited)
         except EnginehouseError:  # logged already
             with suppress(EnginehouseError):
                 await self.stop(_KILL_S)
@@ -100,8 +100,22 @@ async def _exited() -> Exit | int | None:
     """Declares what ``EngineProcess.exited`` may return: launchers written for 0.1.0 return the status."""
 
 
-async def _ask(plugin: PluginId, declared: Callable[..., Any], method: Callable[..., Any], *arguments: object) -> Any:
-    """Call an asynchronous method. Its answer must have the type that ``declared`` returns."""
+class _Returned(NamedTuple):
+    """What a method of an interface returns: the ``type``, and whether an answer of another type ``fits``."""
+
+    method: str
+    type: Any
+    fits: Callable[[Any], bool]
+
+
+@cache
+def _returned(method: Callable[..., Any]) -> _Returned:
+    type = get_type_hints(method)["return"]
+    return _Returned(method.__name__.strip("_"), type, _fits(type))
+
+
+async def _ask(plugin: PluginId, returned: _Returned, method: Callable[..., Any], *arguments: object) -> Any:
+    """Call an asynchronous method and check its answer."""
     try:
         answer = method(*arguments)
         if isawaitable(answer):
@@ -110,48 +124,52 @@ async def _ask(plugin: PluginId, declared: Callable[..., Any], method: Callable[
         if passes(error):
             raise
         raise plugin_failed(plugin, error) from error
-    if type(answer) is not (wanted := _returned(declared)):
-        _check(plugin, declared, answer, wanted)
+    if type(answer) is not returned.type and not returned.fits(answer):
+        raise _wrong(plugin, returned, answer)
     return _ProcessGuard(plugin, answer) if isinstance(answer, EngineProcess) else answer
 
 
-def _call(plugin: PluginId, declared: Callable[..., Any], method: Callable[..., Any], *arguments: object) -> Any:
-    """Call a synchronous method. Its answer must have the type that ``declared`` returns."""
+def _call(plugin: PluginId, returned: _Returned, method: Callable[..., Any], *arguments: object) -> Any:
+    """Call a synchronous method and check its answer."""
     try:
         answer = method(*arguments)
     except EnginehouseError:
         raise
     except BaseException as error:
         raise plugin_failed(plugin, error) from error
-    if type(answer) is not (wanted := _returned(declared)):
-        _check(plugin, declared, answer, wanted)
+    if type(answer) is not returned.type and not returned.fits(answer):
+        raise _wrong(plugin, returned, answer)
     return answer
 
 
-@cache
-def _returned(method: Callable[..., Any]) -> Any:
-    """The type of what a method of an interface returns."""
-    return get_type_hints(method)["return"]
+def _wrong(plugin: PluginId, returned: _Returned, answer: object) -> PluginFailed:
+    kind = returned.type
+    wanted = kind.__name__ if get_origin(kind) is None else str(kind).replace("collections.abc.", "")
+    given = f"an object of type {type(answer).__name__}"
+    return wrong_result(plugin, f"returned {given} from {returned.method} instead of {wanted}")
 
 
-def _check(plugin: PluginId, declared: Callable[..., Any], answer: object, wanted: Any) -> None:
-    """Raise ``PluginFailed`` if the answer does not have the type ``wanted``. ``None`` stands for no answer at all."""
-    if wanted is not type(None) and not _fits(answer, wanted):
-        instead = wanted.__name__ if get_origin(wanted) is None else str(wanted).replace("collections.abc.", "")
-        returned = f"an object of type {type(answer).__name__}"
-        raise wrong_result(plugin, f"returned {returned} from {declared.__name__.strip('_')} instead of {instead}")
+def _fits(wanted: Any) -> Callable[[Any], bool]:
+    """Checks that an answer has the type ``wanted``; ``None`` alone allows everything.
 
-
-def _fits(answer: object, wanted: Any) -> bool:
-    """Whether ``answer`` has the type ``wanted``. A bool is not a number, and a text is not a sequence of texts."""
+    A bool is not a number, and a text is not a sequence of texts.
+    """
     kind, parts = get_origin(wanted), get_args(wanted)
     if kind is UnionType:
-        return any(_fits(answer, each) for each in parts)
+        others = [_fits(each) for each in parts if each is not NoneType]
+        return lambda answer: answer is None or any(fits(answer) for fits in others)
     if kind is None:
-        kinds = (float, int) if wanted is float else (wanted,)
-        return type(answer) in kinds or (wanted not in (int, float) and isinstance(answer, wanted))
-    if isinstance(answer, (str, bytes)) or not isinstance(answer, kind):
-        return False
-    if issubclass(kind, Mapping):
-        return all(_fits(key, parts[0]) and _fits(value, parts[1]) for key, value in cast("Any", answer).items())
-    return all(_fits(each, parts[0]) for each in cast("Any", answer))
+        if wanted is NoneType:
+            return lambda answer: True
+        if wanted in (int, float):
+            return lambda answer: type(answer) in (int, wanted)
+        return lambda answer: isinstance(answer, wanted)
+    inner = [_fits(each) for each in parts]
+
+    def fits(answer: Any) -> bool:
+        if not isinstance(answer, kind) or isinstance(answer, (str, bytes)):
+            return False
+        columns = (answer.keys(), answer.values()) if isinstance(answer, Mapping) else (answer,)
+        return all(all(map(check, column)) for check, column in zip(inner, columns, strict=True))
+
+    return fits
