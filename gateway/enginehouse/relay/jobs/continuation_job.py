@@ -20,7 +20,6 @@ from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.heads import AnswerHead
 from enginehouse.relay.jobs.job import Job, Suspects
 from enginehouse.relay.jobs.pairs import pair_route, prepare_pair
-from enginehouse.relay.jobs.prompt_request import PromptRequest
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
 
@@ -61,7 +60,6 @@ class ContinuationJob(Job):
         self._way: ContinuationWay = "tokens"
         self._continuer = continuer
         self._rest: Rest | None = None
-        self.prompt: PromptRequest | None = None
         self._route: Route | None = None
         self._cause: RequestError | None = None
         self._broke_at = 0.0
@@ -193,11 +191,11 @@ class JoinedReply(Reply):
         self.filters, self.captured = before.filters, before.captured
         self.translator: Translator | None = None
         self._meter = before._meter
-        self._on_joined = on_joined
+        self._on_joined: Callable[[], bool] | None = on_joined
 
     def release(self) -> None:
         """Drop the callback, which refers to the exchange of this reply: their cycle would wait for the collector."""
-        self._on_joined = _ended
+        self._on_joined = None
 
     def accept(self, translator: Translator | None) -> None:
         """Begin an answer, which is a stream."""
@@ -236,8 +234,8 @@ class JoinedReply(Reply):
         except (AnswerDiffers, ValueError, RecursionError):
             problem = _DIFFERS
         if translator.has_begun and not had_begun:
-            on_joined, self._on_joined = self._on_joined, _ended  # as in ``release``
-            if not on_joined():
+            on_joined, self._on_joined = self._on_joined, None  # as in ``release``
+            if on_joined is None or not on_joined():
                 return _DIFFERS
         if written := b"".join(events):
             if self._meter is not None:
@@ -245,7 +243,3 @@ class JoinedReply(Reply):
             self._send(written)
         self.is_over = self.history is not None and self.history.ended
         return problem
-
-
-def _ended() -> bool:
-    return False
