@@ -3,6 +3,7 @@
 ::
 
     server         takes over the connection of a client that asks for a WebSocket
+    serving        connects it with an engine, or with the application
     client_socket  the client's side
     engine_socket  the engine's side, and the messages between the two
 """

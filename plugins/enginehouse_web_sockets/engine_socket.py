@@ -41,7 +41,7 @@ class RelayedSocket(WebSocketCarrier):
         self._answer: HandshakeAnswer | None = None
 
     async def open(self, engine: AskedEngine) -> int:
-        self._answer = answer = await open_web_socket(engine, self._client.subprotocols, self._largest)
+        self._answer = answer = await ask_for_web_socket(engine, self._client.subprotocols, self._largest)
         return answer.status
 
     async def left(self) -> None:
@@ -81,7 +81,7 @@ class HandshakeAnswer(NamedTuple):
     socket: ClientConnection | None
 
 
-async def open_web_socket(engine: AskedEngine, subprotocols: Sequence[str], largest: int) -> HandshakeAnswer:
+async def ask_for_web_socket(engine: AskedEngine, subprotocols: Sequence[str], largest: int) -> HandshakeAnswer:
     """Ask ``engine`` for a WebSocket. ``largest``: the size limit of a message in bytes.
 
     Raises ``UpstreamError``, ``UpstreamTimeout``, or ``Overloaded`` if the gateway has no file descriptor left.

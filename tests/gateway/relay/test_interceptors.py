@@ -1048,7 +1048,7 @@ OFF = (
     "enginehouse_energy",
     "enginehouse_hung",
     "enginehouse_kept_caches",
-    "relay/web_sockets",
+    "enginehouse_web_sockets",
 )
 """The files of features that can be off."""
 
