@@ -40,13 +40,7 @@ class CurrentConfig:
 
     address: tuple[str, int] | None = None
 
-    def __init__(
-        self,
-        path: RequestPath,
-        engines: ManagedEngines,
-        prober: Prober,
-        context: HostContext,
-    ) -> None:
+    def __init__(self, path: RequestPath, engines: ManagedEngines, prober: Prober, context: HostContext) -> None:
         self.path = path
         self.engines = engines
         self.prober = prober

@@ -104,7 +104,7 @@ class _RequestAccess:
         self._cause = cause
 
     def __iter__(self) -> Iterator[_SeenRequest]:
-        waiting = _WaitingTickets(self._current)
+        waiting = self._current.waiting()
         for live in sorted(self._relay.live, key=lambda live: live.began):
             yield _SeenRequest(live, waiting, self._relay.context.clock)
 
@@ -141,25 +141,12 @@ class _RequestAccess:
             live.cancel()
 
 
-class _WaitingTickets:
-    """The tickets that wait, looked up once for all requests of a list."""
-
-    def __init__(self, current: CurrentConfig) -> None:
-        self._current = current
-        self._tickets: Collection[Ticket] | None = None
-
-    def __contains__(self, ticket: Ticket | None) -> bool:
-        if self._tickets is None:
-            self._tickets = self._current.waiting()
-        return ticket in self._tickets
-
-
 class _SeenRequest:
     """A ``GatewayRequest``."""
 
     __slots__ = ("_clock", "_live", "_waiting")
 
-    def __init__(self, live: LiveRequest, waiting: _WaitingTickets, clock: Clock) -> None:
+    def __init__(self, live: LiveRequest, waiting: Collection[Ticket], clock: Clock) -> None:
         self._live = live
         self._waiting = waiting
         self._clock = clock
