@@ -8,7 +8,14 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from typing import Any
 
-from enginehouse.domain.errors import ConfigError, EnginehouseError, LoadCancelled, LoadFailed, NotEnoughMemory
+from enginehouse.domain.errors import (
+    ConfigError,
+    EnginehouseError,
+    LoadCancelled,
+    LoadFailed,
+    NotEnoughMemory,
+    PluginFailed,
+)
 from enginehouse.domain.replica import ASSUMED_LOAD_S, AT_REST, ReplicaState
 from enginehouse.engines.engine_cache import EngineCache
 from enginehouse.engines.failures import BackOff, StartErrors, how_it_ended
@@ -436,8 +443,18 @@ class Engine:
         return asyncio.shield(task)
 
     async def end(self, run: EngineRun, timeout: float | None = None) -> None:
+        """End ``run``: at once if ``timeout`` is 0, else within so many seconds after its cache was saved.
+
+        The default is ``stop_timeout``.
+        """
+        limit = self.managed.model.stop_timeout if timeout is None else timeout
         try:
-            await run.end(self.managed.model.stop_timeout if timeout is None else timeout)
+            if limit and run.is_warm:
+                await run.save_cache()
+            await self.launches.ownership.stop(run.process, limit)
+            self.launches.ended(run.process)
+        except PluginFailed as error:
+            _log.error("%s may still run: %s", self.name, error)
         finally:
             if self.run is run:
                 self._clear(run)

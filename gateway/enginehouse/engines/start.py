@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from enginehouse.aio.timeouts import leave, run_within
 from enginehouse.config.schema import ModelSettings
-from enginehouse.domain.errors import EnginehouseError, PluginFailed
+from enginehouse.domain.errors import EnginehouseError
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.engine_cache import EngineCache
 from enginehouse.engines.failures import StartErrors
@@ -196,16 +196,6 @@ class EngineRun:
         if self._engine.keeps_cache:
             await self._engine.cache.save(self._engine.managed, self.client)
         self.is_warm = False
-
-    async def end(self, timeout: float) -> None:
-        """End it: at once if ``timeout`` is 0, else within so many seconds after its cache was saved."""
-        try:
-            if timeout and self.is_warm:
-                await self.save_cache()
-            await self._engine.launches.ownership.stop(self.process, timeout)
-            self._engine.launches.ended(self.process)
-        except PluginFailed as error:
-            _log.error("%s may still run: %s", self._engine.name, error)
 
     async def _agrees(
         self, ask: Callable[[EngineClient, LaunchSpec], Coroutine[Any, Any, bool]], timeout: float
