@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -39,10 +39,13 @@ class Launches(FakeLauncher):
 
 
 @asynccontextmanager
-async def served(launcher: Launcher, folder: Path, **more: object) -> AsyncIterator[ServedGateway]:
-    """A gateway whose model ``m`` is launched by ``launcher``. ``more``: settings of the model."""
+async def served(
+    launcher: Launcher, folder: Path, models: Sequence[str] = ("m",), **more: object
+) -> AsyncIterator[ServedGateway]:
+    """A gateway whose ``models`` are launched by ``launcher``. ``more``: their settings."""
     settings = {"command": "engine --port ${port}", "health_path": "/health", **more}
-    config = msgspec.convert({"hosts": {"local": {"launcher": "given"}}, "models": {"m": settings}}, Config)
+    tables = {"hosts": {"local": {"launcher": "given"}}, "models": dict.fromkeys(models, settings)}
+    config = msgspec.convert(tables, Config)
     registry = load_plugins(config.plugins).registry
     origin = {"entry_point": "given", "module": "given", "distribution": "given", "version": "1"}
     registry.add([Registered(kind="launcher", type="given", factory=lambda: launcher, **origin)])
