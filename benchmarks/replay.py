@@ -25,8 +25,8 @@ from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.model.timing import TimingRunner
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
+from enginehouse_sim.simulator.replay.played_engine import Replay
 from enginehouse_sim.simulator.replay.report import Record
-from enginehouse_sim.simulator.replay.simulate import Replay
 from enginehouse_sim.simulator.replay.traces.workload import Workload
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
 from enginehouse_sim.virtual import VirtualSettings

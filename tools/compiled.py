@@ -93,7 +93,6 @@ MODULES = {
         "played_engine",
         "played_server",
         "replay_world",
-        "simulate",
     ),
     "plugins/enginehouse_sim/simulator/replay/traces": ("prompts",),
     "plugins/enginehouse_sim/simulator/scheduler": (
@@ -101,8 +100,6 @@ MODULES = {
         "running",
         "scheduler",
         "state",
-        "steady",
-        "update",
         "waiting",
     ),
     "plugins/enginehouse_sim/simulator/server": ("load_figures",),

@@ -193,7 +193,7 @@ def validate(
         write_runs,
     )
     from enginehouse_sim.simulator.core.build import build_core, outside_costs
-    from enginehouse_sim.simulator.replay.simulate import Replay
+    from enginehouse_sim.simulator.replay.played_engine import Replay
     from enginehouse_sim.simulator.steps.profile import load_profile, write_profile
 
     if not core.profile:
@@ -299,7 +299,7 @@ def steps(trace: TraceFile, core: CoreSettings, as_json: bool) -> None:
     With --json the whole plan, one object in each line."""
     from enginehouse_sim.simulator.core.build import build_core, outside_costs
     from enginehouse_sim.simulator.domain.request import fields_of
-    from enginehouse_sim.simulator.replay.simulate import Replay
+    from enginehouse_sim.simulator.replay.played_engine import Replay
 
     replay = Replay(trace.open(), build_core(core), outside=outside_costs(core))
     encoder = msgspec.json.Encoder(order="sorted", enc_hook=fields_of)

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.domain.constants import CoreSettings, OffloadSettings, SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestStatus
+from enginehouse_sim.simulator.replay.played_engine import Replay
 from enginehouse_sim.simulator.replay.report import Report, report
-from enginehouse_sim.simulator.replay.simulate import Replay
 from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 from tests.support.core_engine import NewEngine
 from tests.support.hypothesis_profiles import TIMING_CHECKS

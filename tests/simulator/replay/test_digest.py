@@ -7,8 +7,8 @@ from hashlib import sha256
 
 from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
+from enginehouse_sim.simulator.replay.played_engine import Replay
 from enginehouse_sim.simulator.replay.report import Record
-from enginehouse_sim.simulator.replay.simulate import Replay
 from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 
 CORE = CoreSettings(profile="h100-llama3-8b", constants=SchedulerConstants(total_gpu_blocks=300, max_num_seqs=24))

@@ -12,8 +12,8 @@ import pytest
 from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
+from enginehouse_sim.simulator.replay.played_engine import Replay
 from enginehouse_sim.simulator.replay.report import Record, Slo, report
-from enginehouse_sim.simulator.replay.simulate import Replay
 from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 from enginehouse_sim.simulator.replay.traces.workload import Workload
 from enginehouse_sim.virtual import VirtualSettings

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from enginehouse_sim.commands import sim
-from enginehouse_sim.simulator.replay.simulate import entering
+from enginehouse_sim.simulator.replay.played_engine import entering
 from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 from enginehouse_sim.simulator.steps.profile import OutsideCosts
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from enginehouse_sim.simulator.domain.constants import MultiModalInput
-from enginehouse_sim.simulator.scheduler.update import stats
+from enginehouse_sim.simulator.scheduler.scheduler import stats
 from tests.support.scheduler_fakes import Requests, Run, Schedulers
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from enginehouse_sim.simulator.domain.request import RequestStatus
-from enginehouse_sim.simulator.scheduler.update import stats
+from enginehouse_sim.simulator.scheduler.scheduler import stats
 from tests.support.scheduler_fakes import Connectors, Requests, Run, Schedulers
 
 

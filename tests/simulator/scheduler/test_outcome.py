@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from enginehouse_sim.simulator.domain.request import RequestStatus
-from enginehouse_sim.simulator.scheduler.update import stats
+from enginehouse_sim.simulator.scheduler.scheduler import stats
 from tests.support.scheduler_fakes import Requests, Run, Schedulers, counts_of
 
 EOS, STOP = 2, 50

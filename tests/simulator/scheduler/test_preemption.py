@@ -4,9 +4,8 @@ from enginehouse_sim.simulator.domain.constants import MultiModalInput, Scheduli
 from enginehouse_sim.simulator.domain.request import CachedRequestData, RequestStatus
 from enginehouse_sim.simulator.scheduler.encoder import EncoderCache, EncoderPlan
 from enginehouse_sim.simulator.scheduler.running import preempt_one
-from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
+from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler, stats
 from enginehouse_sim.simulator.scheduler.state import StepPlan
-from enginehouse_sim.simulator.scheduler.update import stats
 from tests.support.scheduler_fakes import Requests, Run, Schedulers
 
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT
-from enginehouse_sim.simulator.scheduler.update import stats
+from enginehouse_sim.simulator.scheduler.scheduler import stats
 from tests.support.scheduler_fakes import Connectors, Requests, Run, Schedulers
 
 

@@ -8,7 +8,7 @@ from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.scheduler.steady import usage_after
+from enginehouse_sim.simulator.scheduler.running import usage_after
 
 
 def decoding(number: int) -> EngineCore:

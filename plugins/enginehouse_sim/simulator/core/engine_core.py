@@ -10,8 +10,8 @@ from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.kv.connector import TransferWorker
 from enginehouse_sim.simulator.model.runner import ModelRunner
 from enginehouse_sim.simulator.model.timing import TOKEN, TimingRunner
+from enginehouse_sim.simulator.scheduler.running import num_steady_steps, pass_steady_steps
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
-from enginehouse_sim.simulator.scheduler.steady import num_steady_steps, pass_steady_steps
 from enginehouse_sim.simulator.steps.costs import StepLoad
 from enginehouse_sim.simulator.steps.models import StepModel
 

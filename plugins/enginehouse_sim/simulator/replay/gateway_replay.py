@@ -23,12 +23,11 @@ from enginehouse_sim.simulator.core.options import with_flags
 from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulingPolicy
 from enginehouse_sim.simulator.replay.faults import FaultPlan, PlannedFault
 from enginehouse_sim.simulator.replay.played_connection import PlayedModels
-from enginehouse_sim.simulator.replay.played_engine import PlayedEngine
+from enginehouse_sim.simulator.replay.played_engine import PlayedEngine, rare_collections
 from enginehouse_sim.simulator.replay.played_llumlet import PlayedLlumlet
 from enginehouse_sim.simulator.replay.played_server import PlayedClient, PlayedServer
 from enginehouse_sim.simulator.replay.replay_world import ReplayWorld
 from enginehouse_sim.simulator.replay.report import Record, Slo
-from enginehouse_sim.simulator.replay.simulate import rare_collections
 from enginehouse_sim.simulator.replay.traces.prompts import prompt_of
 from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 from enginehouse_sim.simulator.steps.costs import KvTransfer

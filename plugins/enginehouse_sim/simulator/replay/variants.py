@@ -19,8 +19,8 @@ from enginehouse import ConfigError, EnginehouseError
 from enginehouse_sim.simulator.core.build import build_core, outside_costs
 from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
+from enginehouse_sim.simulator.replay.played_engine import Replay
 from enginehouse_sim.simulator.replay.report import Report, Slo, VariantReport, report
-from enginehouse_sim.simulator.replay.simulate import Replay
 from enginehouse_sim.simulator.replay.traces.reader import Trace, TraceRequest
 from enginehouse_sim.simulator.replay.traces.workload import Workload
 

@@ -14,8 +14,8 @@ from enginehouse_sim.simulator.core.engine_core import CoreStep, EngineCore
 from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, MovedRequest, SchedulerStats
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.model.grammar import valid_tokens
+from enginehouse_sim.simulator.scheduler.scheduler import stats
 from enginehouse_sim.simulator.scheduler.state import SchedulerState
-from enginehouse_sim.simulator.scheduler.update import stats
 from enginehouse_sim.simulator.scheduler.waiting import never_fits
 
 
