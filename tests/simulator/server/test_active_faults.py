@@ -8,6 +8,8 @@ from enginehouse import InvalidRequest
 from enginehouse_sim.simulator.server.faults import ActiveFaults, RefuseConnections, Slow
 from enginehouse_sim.simulator.server.http import Call
 from tests.support.fake_clock import FakeClock
+from tests.support.virtual_time import Run as InVirtualTime
+from tests.support.virtual_time import in_virtual_time as in_virtual_time
 
 
 class FakeListener:
@@ -70,22 +72,24 @@ async def test_a_refusal_that_could_never_end_is_refused(faults: ActiveFaults, l
     assert listener.open
 
 
-async def test_slow_waits_before_the_first_byte_and_after_each_chunk(clock: FakeClock) -> None:
+def test_slow_waits_before_the_first_byte_and_after_each_chunk(in_virtual_time: InVirtualTime) -> None:
     sent: list[float] = []
 
     class Wire:
         keeps_alive = True
 
         async def write(self, data: bytes) -> None:
-            sent.append(clock.now())
+            sent.append(asyncio.get_running_loop().time())
 
-    call = Call("POST", "/", [], b"", clock)
-    call.connection = Wire()  # type: ignore[assignment]
-    call.hooks = Slow(first_byte="1s", per_chunk="500ms")
-    answering = asyncio.create_task(_stream(call))
-    await clock.advance(10)
-    await answering
-    assert sent == [1.0, 1.0, 1.5, 2.0]
+    async def answer() -> None:
+        began = asyncio.get_running_loop().time()
+        call = Call("POST", "/", [], b"")
+        call.connection = Wire()  # type: ignore[assignment]
+        call.hooks = Slow(first_byte="1s", per_chunk="500ms")
+        await _stream(call)
+        assert [at - began for at in sent] == [1.0, 1.0, 1.5, 2.0]
+
+    in_virtual_time(answer())
 
 
 async def _stream(call: Call) -> None:

@@ -33,7 +33,7 @@ def new_engine(clock: FakeClock, *, ttft: float = 1.0, tpot: float = 0.5, **cons
 
 
 def start(engine: BatchingEngine, clock: FakeClock, work: Work, metrics: Metrics | None = None, **how: bool) -> Run:
-    return Run(work, engine, metrics or Metrics(engine), clock, **how)
+    return Run(work, engine, metrics or Metrics(engine), **how)
 
 
 async def arrivals(engine: BatchingEngine, clock: FakeClock, work: Work) -> list[float]:

@@ -6,14 +6,13 @@ import pytest
 
 from enginehouse_sim.simulator.server import application
 from enginehouse_sim.simulator.server.application import RequestLog
-from enginehouse_sim.simulator.server.batching_engine import LoopClock
 from enginehouse_sim.simulator.server.http import Call
 
 
 def log(bodies: list[bytes]) -> list[Any]:
     requests = RequestLog()
     for body in bodies:
-        call = Call("POST", "/", [], body, LoopClock())
+        call = Call("POST", "/", [], body)
         with requests.record(call):
             pass
     return [seen["body"] for seen in requests.listing()]

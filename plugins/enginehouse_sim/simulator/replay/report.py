@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import msgspec
@@ -153,31 +155,20 @@ class Distribution(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, seconds: Sequence[float]) -> Distribution:
         """The distribution of durations in seconds; all zero if there are none."""
-        if not seconds:
-            return cls(mean=0, p50=0, p90=0, p99=0, max=0)
-        ordered = sorted(seconds)
-        p50, p90, p99 = (ordered[_place(len(ordered), share)] for share in (0.5, 0.9, 0.99))
-        mean = sum(ordered) / len(ordered)
-        return cls(mean=_ms(mean), p50=_ms(p50), p90=_ms(p90), p99=_ms(p99), max=_ms(ordered[-1]))
+        return cls.of_counts(Counter(seconds), 1000.0)
 
     @classmethod
-    def of_counts(cls, microseconds: Mapping[int, int]) -> Distribution:
-        """The distribution of durations: counts by microseconds."""
-        if not microseconds:
-            return cls.of(())
-        ordered = sorted(microseconds.items())
-        total = sum(microseconds.values())
-        places = iter([_place(total, share) for share in (0.5, 0.9, 0.99)])
-        found: list[float] = []
-        place, passed = next(places), 0
-        for duration, count in ordered:
-            passed += count
-            while place < passed:
-                found.append(duration / 1000)
-                place = next(places, total)
-        mean = sum(duration * count for duration, count in ordered) / total
-        p50, p90, p99 = found
-        return cls(mean=round(mean / 1000, 3), p50=p50, p90=p90, p99=p99, max=ordered[-1][0] / 1000)
+    def of_counts(cls, durations: Mapping[float, int] | Mapping[int, int], in_ms: float = 0.001) -> Distribution:
+        """The distribution of durations with their counts. ``in_ms``: the milliseconds of their unit."""
+        ordered = sorted(durations.items())
+        if not ordered:
+            return cls(mean=0, p50=0, p90=0, p99=0, max=0)
+        passed = list(accumulate(count for _, count in ordered))
+        total = passed[-1]
+        places = (ordered[bisect_right(passed, _place(total, share))][0] for share in (0.5, 0.9, 0.99))
+        found = (sum(duration * count for duration, count in ordered) / total, *places, ordered[-1][0])
+        mean, p50, p90, p99, longest = (round(value * in_ms, 3) for value in found)
+        return cls(mean=mean, p50=p50, p90=p90, p99=p99, max=longest)
 
 
 class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -325,10 +316,6 @@ def _place(count: int, share: float) -> int:
 
 def _share(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
-
-
-def _ms(seconds: float) -> float:
-    return round(seconds * 1000, 3)
 
 
 def _round(value: float) -> float:

@@ -30,7 +30,6 @@ from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, MovedRequ
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.server.batching_engine import (
     BatchingEngine,
-    EngineClock,
     EngineFailed,
     Followers,
 )
@@ -74,18 +73,18 @@ class _Leaving:
     ``call``: sends the outputs, once the destination is asked to take the request. ``has_ended``: the client has left.
     """
 
-    def __init__(self, followers: Followers, clock: EngineClock) -> None:
+    def __init__(self, followers: Followers, engine: BatchingEngine) -> None:
         followers.location = self
         self.followers = followers
         self.call: Any = None
         self.has_ended = False
-        self._clock = clock
+        self._engine = engine
 
     async def forward(self) -> None:
         problem = "the destination is gone"
         try:
             async for output in self.call:
-                self.followers.on_output(output, self._clock.now())
+                self.followers.on_output(output, self._engine.clock.now())
                 if self.has_ended or output.finish_reason is not None:
                     return
         except grpc.aio.AioRpcError as error:
@@ -107,17 +106,11 @@ class Llumlet:
     """Moves requests of ``engine`` out, and takes others in."""
 
     def __init__(
-        self,
-        engine: BatchingEngine,
-        migrated_kv: MigratedKv,
-        slots: MigrationSlots,
-        transfer: KvTransfer,
-        clock: EngineClock,
+        self, engine: BatchingEngine, migrated_kv: MigratedKv, slots: MigrationSlots, transfer: KvTransfer
     ) -> None:
         self._engine = engine
         self._migrated_kv = migrated_kv
         self._transfer = transfer
-        self._clock = clock
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._slots = slots
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -200,14 +193,14 @@ class Llumlet:
 
     async def _move(self, request_id: str, address: str) -> bool:
         """Move one request. Return whether the destination has it; else it continues here."""
-        copied = await copy_stages(self._engine.state, request_id, self._transfer, self._clock.sleep)
+        copied = await copy_stages(self._engine.state, request_id, self._transfer, self._engine.clock.sleep)
         current = self._engine.state.requests.get(request_id)
         if current is None:
             return False
         computed = computed_tokens(current)
         request, followers = self._engine.detach_request(request_id)
-        leaving = _Leaving(followers, self._clock)
-        await self._clock.sleep(self._transfer.seconds(max(0, computed - copied)))
+        leaving = _Leaving(followers, self._engine)
+        await self._engine.clock.sleep(self._transfer.seconds(max(0, computed - copied)))
         method = self._channel(address).unary_stream(
             f"/{_SERVICE}/{_METHOD}", msgspec.msgpack.encode, msgspec.msgpack.Decoder(EngineCoreOutput).decode
         )
@@ -224,7 +217,7 @@ class Llumlet:
     async def _resume_here(self, request: RequestState, leaving: _Leaving) -> None:
         """Continue the request here once its last step is over, unless its client has left."""
         while self._engine.is_known(request.request_id):
-            await self._clock.sleep(_STEP_S)
+            await self._engine.clock.sleep(_STEP_S)
         if not leaving.has_ended:
             leaving.followers.location = self._engine
             self._engine.add_request(request, leaving.followers)

@@ -49,16 +49,15 @@ async def _serve(settings: Settings, announce: Callable[[str], None]) -> None:
         )
         if await _is_set(stop, settings.start_delay):
             return
-        clock = LoopClock()
-        engine = BatchingEngine(core, clock)
+        engine = BatchingEngine(core, LoopClock())
         stack.callback(engine.close)
-        simulation, beside = Simulation(settings, engine, clock), []
+        simulation, beside = Simulation(settings, engine), []
         if migrated_kv is not None:
             from enginehouse_sim.simulator.serve.llumlet import Llumlet  # imports gRPC, which is optional
 
             slots = MigrationSlots(settings.core.constants.token_capacity)
             transfer = KvTransfer(kv_shape(settings.core), settings.kv_bandwidth)
-            llumlet = Llumlet(engine, migrated_kv, slots, transfer, clock)
+            llumlet = Llumlet(engine, migrated_kv, slots, transfer)
             port = await llumlet.start(settings.host, settings.llumlet_port or 0)
             stack.push_async_callback(llumlet.stop)
             simulation.slots = slots
@@ -71,7 +70,7 @@ async def _serve(settings: Settings, announce: Callable[[str], None]) -> None:
         serve, listening = Application(simulation).serve, []
         for word, number in (("listening", settings.port), ("control", settings.control_port)):
             if number is not None:
-                listener = HttpListener(serve, clock, settings.host, number)
+                listener = HttpListener(serve, settings.host, number)
                 stack.push_async_callback(listener.close)
                 await listener.accept()
                 listening.append((word, listener))

@@ -117,7 +117,7 @@ class BatchingEngine:
         self.failure = ""
         self.num_updates = 0
         self._core = core
-        self._clock = clock
+        self.clock = clock
         self._listeners: dict[str, Followers] = {}
         self._recent: deque[tuple[float, str]] = deque(maxlen=_MOST_RECENT)
         self._loop: asyncio.Task[None] | None = None
@@ -135,7 +135,7 @@ class BatchingEngine:
         if self.failure:
             raise EngineFailed(self.failure)
         self._check(request)
-        request.arrival_time = self._clock.now()
+        request.arrival_time = self.clock.now()
         self._core.add_request(request)
         self._listeners[request.request_id] = listener
         self._recent.append((request.arrival_time, request.request_id))
@@ -177,7 +177,7 @@ class BatchingEngine:
 
     def recent_requests(self) -> Sequence[str]:
         """The requests that arrived in the last ten seconds, as Llumnix counts them; at most the latest 4096."""
-        since = self._clock.now() - _RECENT
+        since = self.clock.now() - _RECENT
         return [request_id for arrival, request_id in self._recent if arrival >= since]
 
     def sleep(self, level: int) -> None:
@@ -188,7 +188,7 @@ class BatchingEngine:
         self._stop_loop()
         self._core.scheduler.reset_prefix_cache()
         for request_id, listener in listeners.items():
-            listener.on_output(EngineCoreOutput(request_id, (), "abort"), self._clock.now())
+            listener.on_output(EngineCoreOutput(request_id, (), "abort"), self.clock.now())
 
     def wake(self) -> None:
         self.sleep_level = 0
@@ -226,7 +226,7 @@ class BatchingEngine:
             self._loop.cancel()
             self._loop = None
             self._core.end_all_steps()
-            self._core.wait_until(self._clock.now())
+            self._core.wait_until(self.clock.now())
 
     async def _run(self) -> None:
         try:
@@ -237,7 +237,7 @@ class BatchingEngine:
 
     async def _make_steps(self) -> None:
         """Make steps. A late step shortens the next one, but no later ones."""
-        core, clock = self._core, self._clock
+        core, clock = self._core, self.clock
         due = now = clock.now()
         tokens = 0
         while core.has_requests:

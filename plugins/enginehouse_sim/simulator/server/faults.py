@@ -88,10 +88,10 @@ class Slow(Fault, frozen=True):
         parse_duration(self.per_chunk)
 
     async def at_start(self, call: Call, stream: bool) -> None:
-        await call.clock.sleep(parse_duration(self.first_byte))
+        await asyncio.sleep(parse_duration(self.first_byte))
 
     async def after_chunk(self, call: Call) -> None:
-        await call.clock.sleep(parse_duration(self.per_chunk))
+        await asyncio.sleep(parse_duration(self.per_chunk))
 
 
 class Drop(Fault, frozen=True):

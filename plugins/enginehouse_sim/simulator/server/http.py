@@ -19,7 +19,6 @@ import httptools
 import msgspec
 
 from enginehouse import InvalidRequest
-from enginehouse_sim.simulator.server.batching_engine import EngineClock
 
 T = TypeVar("T")
 DONE = b"data: [DONE]\n\n"
@@ -50,14 +49,11 @@ class Call:
     ``hooks`` may disturb the response. ``streams``: whether a stream has begun; ``chunks``: the number of chunks sent.
     """
 
-    def __init__(
-        self, method: str, target: str, headers: list[tuple[bytes, bytes]], body: bytes, clock: EngineClock
-    ) -> None:
+    def __init__(self, method: str, target: str, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
         self.method = method
         self.target = target
         self.headers = headers
         self.body = body
-        self.clock = clock
         path, _, self._query = target.partition("?")
         self.path = unquote(path)
         self.hooks: ResponseHooks | None = None
@@ -195,7 +191,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         method, target = self._parser.get_method().decode(), self._target.decode("latin-1")
-        call = Call(method, target, self._headers, b"".join(self._parts), self._listener.clock)
+        call = Call(method, target, self._headers, b"".join(self._parts))
         call.connection = self
         self._waiting.append((call, self._parser.should_keep_alive()))
         if self._task is None:
@@ -255,9 +251,8 @@ class HttpListener:
     Raises ``OSError`` if the address cannot be used.
     """
 
-    def __init__(self, serve: Callable[[Call], Awaitable[None]], clock: EngineClock, host: str, port: int) -> None:
+    def __init__(self, serve: Callable[[Call], Awaitable[None]], host: str, port: int) -> None:
         self.serve = serve
-        self.clock = clock
         self.connections: set[Connection] = set()
         self._socket = _bind(host, port)
         self._name: tuple[str, int] = self._socket.getsockname()[:2]

@@ -18,7 +18,6 @@ from enginehouse_sim.simulator.domain.request import RequestStatus
 from enginehouse_sim.simulator.model.text import piece_of
 from enginehouse_sim.simulator.server.batching_engine import (
     BatchingEngine,
-    EngineClock,
     Followers,
 )
 from enginehouse_sim.simulator.server.bodies import Work
@@ -203,14 +202,11 @@ class Run:
     request to follow is not here.
     """
 
-    def __init__(
-        self, work: Work, engine: BatchingEngine, metrics: Metrics, clock: EngineClock, *, streams: bool = False
-    ) -> None:
+    def __init__(self, work: Work, engine: BatchingEngine, metrics: Metrics, *, streams: bool = False) -> None:
         self.work = work
         self.answers: Sequence[RunAnswer] = ()
         self._engine = engine
         self._metrics = metrics
-        self._clock = clock
         self._streams = streams
         self._pieces: deque[Piece] = deque()
         self._num_delivered = 0
@@ -275,7 +271,7 @@ class Run:
         answers.append(answer)
 
     def _answer(self, number: int, followers: Followers, prompt_tokens: int) -> RunAnswer:
-        meter = RequestMeter(self._metrics, self._clock.now(), prompt_tokens)
+        meter = RequestMeter(self._metrics, self._engine.clock.now(), prompt_tokens)
         answer = RunAnswer(self.work, number, followers, meter, self._ended, self._push if self._streams else None)
         followers.join(answer)
         return answer
@@ -290,7 +286,7 @@ class Run:
             raise InvalidRequest(f"The request '{request_id}' does not continue this prompt")
         answers.append(self._answer(0, followers, 0))
         if made := tokens[len(prompt) :]:
-            answers[0].on_output(EngineCoreOutput(request_id, tuple(made)), self._clock.now())
+            answers[0].on_output(EngineCoreOutput(request_id, tuple(made)), self._engine.clock.now())
 
     def _push(self, piece: Piece) -> None:
         self._pieces.append(piece)
@@ -313,7 +309,7 @@ class Run:
     def _abort(self) -> None:
         if not self._num_unfinished:
             return
-        now = self._clock.now()
+        now = self._engine.clock.now()
         for answer in self.answers:
             if not answer.ended:
                 answer.abort(now)

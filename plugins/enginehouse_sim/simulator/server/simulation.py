@@ -14,7 +14,7 @@ from enginehouse.rescheduling import InstanceMetadata, InstanceStatus
 from enginehouse_sim.simulator.core.engine_core import CoreStep
 from enginehouse_sim.simulator.core.migration import MigrationSlots
 from enginehouse_sim.simulator.domain.constants import CoreSettings
-from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, EngineClock
+from enginehouse_sim.simulator.server.batching_engine import BatchingEngine
 from enginehouse_sim.simulator.server.bodies import EncodedPrompt, Work
 from enginehouse_sim.simulator.server.faults import ActiveFaults
 from enginehouse_sim.simulator.server.http import HttpListener
@@ -83,12 +83,11 @@ class Simulation:
     ``slots``: the migrations of its llumlet, if there is one.
     """
 
-    def __init__(self, settings: Settings, engine: BatchingEngine, clock: EngineClock) -> None:
+    def __init__(self, settings: Settings, engine: BatchingEngine) -> None:
         self.settings = settings
         self.engine = engine
-        self.clock = clock
         self.metrics = Metrics(engine, settings.models[0])
-        self.faults = ActiveFaults(clock)
+        self.faults = ActiveFaults(engine.clock)
         self.slots: MigrationSlots | None = None
         self._metadata = InstanceMetadata(
             node_id=settings.node,
@@ -133,7 +132,7 @@ class Simulation:
         return {**msgspec.structs.asdict(self._metadata), **constant, **sizes, **msgspec.structs.asdict(status)}
 
     def run(self, work: Work, *, streams: bool = False) -> Run:
-        return Run(work, self.engine, self.metrics, self.clock, streams=streams)
+        return Run(work, self.engine, self.metrics, streams=streams)
 
     def lora(self, model: str) -> str | None:
         """The adapter that ``model`` names, ``None`` for a base model. Raises ``ModelNotFound``."""

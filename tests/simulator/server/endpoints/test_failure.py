@@ -25,7 +25,7 @@ async def answer(application: Application, method: str, path: str, **body: Any) 
         async def write(self, data: bytes) -> None:
             sent.append(data)
 
-    call = Call(method, path, [], json.dumps({"model": "sim", **body}).encode(), LoopClock())
+    call = Call(method, path, [], json.dumps({"model": "sim", **body}).encode())
     call.connection = Wire()  # type: ignore[assignment]
     await application.serve(call)
     head, _, whole = b"".join(sent).partition(b"\r\n\r\n")
@@ -34,7 +34,7 @@ async def answer(application: Application, method: str, path: str, **body: Any) 
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_failed_engine_reports_it_to_every_client(stream: bool) -> None:
-    settings, clock = Settings(core=CoreSettings(ttft=0, tpot=0)), LoopClock()
+    settings = Settings(core=CoreSettings(ttft=0, tpot=0))
     core = build_core(settings.core)
     steps = iter(range(3))
 
@@ -43,7 +43,7 @@ async def test_a_failed_engine_reports_it_to_every_client(stream: bool) -> None:
             raise RuntimeError("out of order")
 
     core.before_step = break_after_three
-    application = Application(Simulation(settings, BatchingEngine(core, clock), clock))
+    application = Application(Simulation(settings, BatchingEngine(core, LoopClock())))
     assert (await answer(application, "GET", "/health"))[0] == 200
     status, body = await answer(application, "POST", "/v1/completions", prompt="x", stream=stream)
     if stream:
