@@ -92,7 +92,7 @@ _NAMES = {
     "enginehouse_kit.selection": "MIGRATION_ORDERS MIGRATION_RULES migration_budget select_requests",
     "enginehouse_kit.virtual_loop": "VirtualLoop",
     "enginehouse_offline.checked_config": "CheckedConfig check_config",
-    "enginehouse_offline.installed_engines": "InstalledEngines",
+    "enginehouse_offline.served_files": "InstalledEngines",
     "enginehouse_offline.offline_gateway": "OfflineGateway",
     "enginehouse_offline.render": "json_schema",
     "enginehouse_sim.virtual": """

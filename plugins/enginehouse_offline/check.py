@@ -11,7 +11,7 @@ import click
 
 from enginehouse import ConfigError, PluginError
 from enginehouse.commands import config_option, warn
-from enginehouse_offline.config_page import page
+from enginehouse_offline.render import page
 
 if TYPE_CHECKING:
     from enginehouse_offline.checked_config import CheckedConfig

@@ -14,9 +14,7 @@ import tomli_w
 from enginehouse import ConfigError
 from enginehouse.cli.options import take_over_option
 from enginehouse_kit.new_file import write_new_file
-from enginehouse_offline.installed_engines import InstalledEngines
-from enginehouse_offline.model_folders import model_places
-from enginehouse_offline.served_files import ServedFiles, served_files
+from enginehouse_offline.served_files import InstalledEngines, ServedFiles, model_places, served_files
 
 
 @click.command()

@@ -1,16 +1,92 @@
-"""Makes a configuration from the models' files alone: for ``enginehouse run``."""
+"""The files of models that can be served without a configuration, and the engines for them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from enginehouse import ConfigError
-from enginehouse.drivers import FoundModel, LaunchSpec, SupportsLaunch
+import psutil
+
+from enginehouse import ConfigError, Launcher
+from enginehouse.backends import ModelSettings
+from enginehouse.config.schema import PluginSettings
+from enginehouse.drivers import FoundModel, LaunchSpec, SupportsLaunch, support_of
+from enginehouse.engines.launch_line import launch_line
+from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.settings import did_you_mean
-from enginehouse_offline.installed_engines import InstalledEngines
-from enginehouse_offline.model_folders import is_current, model_places
+
+_SHARE_OF_MEMORY = 0.8
+"""Of main memory, for the engines; the rest is the system's."""
+
+
+class InstalledEngines:
+    """``drivers``: by type; by default all that are installed."""
+
+    def __init__(self, drivers: Mapping[str, SupportsLaunch] | None = None) -> None:
+        registry = load_plugins(PluginSettings()).registry
+        self._launcher: Launcher = registry.create("launcher", "local")
+        if drivers is None:
+            drivers = {type: support_of(registry.create("driver", type)).launch for type in registry.types("driver")}
+        self.drivers = drivers
+
+    def missing(self, type: str, model: str, path: str) -> str:
+        """The program that the launch of ``model`` by the driver ``type`` lacks; empty if none."""
+        settings = ModelSettings(driver=type, path=path)
+        line = launch_line(model, settings, self.drivers[type], 0, os.environ)
+        return asyncio.run(self._launcher.why_not(line, ()))
+
+    def memory(self) -> int:
+        """The bytes that engines may take together: those of the GPUs, else most of main memory."""
+        gpus = sum(gpu.total for gpu in self._launcher.gpus())
+        return gpus or int(psutil.virtual_memory().total * _SHARE_OF_MEMORY)
+
+
+_SNAPSHOTS = "snapshots"
+
+
+def model_places(path: Path) -> Iterator[Path]:
+    """``path``, and if it is a folder, every folder below it that may hold models, outer ones first.
+
+    Leaves out hidden folders, and those whose contents another folder names: the blobs of the Hugging Face cache and of
+    Ollama's store.
+    """
+    if path.is_file():
+        yield path
+        return
+    for folder, inner, _ in os.walk(path):
+        here = Path(folder)
+        inner[:] = sorted(name for name in inner if _may_hold_models(here / name, inner))
+        yield here
+
+
+def _may_hold_models(folder: Path, siblings: list[str]) -> bool:
+    if folder.name.startswith("."):
+        return False
+    if folder.name in ("blobs", "manifests", "refs"):
+        return not {"blobs", "manifests"} <= set(siblings) and _SNAPSHOTS not in siblings
+    return is_current(folder)
+
+
+def is_current(path: Path) -> bool:
+    """Whether ``path`` is in no snapshot of the Hugging Face cache, or in the newest one of its model."""
+    for folder in (path, *path.parents):
+        if folder.parent.name == _SNAPSHOTS and folder.parent.parent.name.startswith("models--"):
+            return folder.name == _newest(folder.parent)
+    return True
+
+
+def _newest(snapshots: Path) -> str:
+    """The revision that the branch ``main`` has; else the one that came last."""
+    try:
+        named = (snapshots.parent / "refs/main").read_text().strip()
+    except OSError:
+        named = ""
+    if (snapshots / named).is_dir() and named:
+        return named
+    return max(snapshots.iterdir(), key=lambda folder: folder.stat().st_mtime).name
 
 
 class ServedFiles(NamedTuple):

@@ -44,8 +44,7 @@ from enginehouse.config.schema import (
 from enginehouse.config.secrets import Secret
 from enginehouse.config.shape import config_type, shape_of
 from enginehouse.config.telemetry import TelemetrySettings
-from enginehouse_offline.config_page import page
-from enginehouse_offline.render import changed, effective, effective_data, json_schema
+from enginehouse_offline.render import changed, effective, effective_data, json_schema, page
 from tests.support.config_files import Load
 from tests.support.hypothesis_profiles import TIMING_CHECKS
 

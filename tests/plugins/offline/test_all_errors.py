@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from enginehouse.domain.errors import ConfigError, ConfigErrors, PluginError
-from enginehouse_offline.all_errors import check_all
+from enginehouse_offline.checked_config import check_all
 
 
 def told(document: dict[str, Any], check: Any, **environ: str) -> list[str]:

@@ -12,8 +12,7 @@ from enginehouse import ConfigError
 from enginehouse.config.load_config import read_document
 from enginehouse.drivers import FoundModel, LaunchSpec, SupportsLaunch
 from enginehouse_llamacpp import LlamaCppDriver
-from enginehouse_offline.installed_engines import InstalledEngines
-from enginehouse_offline.served_files import served_files
+from enginehouse_offline.served_files import InstalledEngines, served_files
 from enginehouse_vllm import VllmDriver
 from tests.support.gguf_header import write_gguf
 

@@ -1,9 +1,9 @@
-"""``enginehouse explain route``: where a request would go, and why."""
+"""``enginehouse explain route`` and ``explain swap``: what would be decided, and STATE.json, which says what runs."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 from urllib.parse import urlencode
 
 import click
@@ -13,11 +13,62 @@ from rich.table import Table
 
 from enginehouse import ConfigError, Headers
 from enginehouse.commands import config_option
-from enginehouse.routing_facts import Explanation
+from enginehouse.errors import NotFound
+from enginehouse.fleet.fleet import Fleet
+from enginehouse.routing_facts import UNKNOWN, Explanation
+from enginehouse.tickets import SwapPlan
 from enginehouse_kit.files import read_file
 from enginehouse_kit.gateway_client import GatewayClient
 from enginehouse_kit.output import print_json, printable
 from enginehouse_kit.view_file import read_view
+
+
+class BackendState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One backend. ``models``: the models of its engine, if they are not configured."""
+
+    healthy: bool = True
+    draining: bool = False
+    pending: Annotated[int, msgspec.Meta(ge=0)] = 0
+    avg_latency_ms: Annotated[float, msgspec.Meta(ge=0)] = 0
+    error_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0
+    models: list[str] = []
+
+
+class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole file. A backend that it leaves out is healthy and idle."""
+
+    backends: dict[str, BackendState] = {}
+
+
+def read_state(text: bytes, file: str) -> State:
+    """The state in ``text``. Raises ``ConfigError``, naming ``file``, for anything else."""
+    try:
+        return msgspec.json.decode(text, type=State)
+    except msgspec.DecodeError as error:
+        expected = '{"backends": {"gpu-1": {"healthy": true, "pending": 0, "avg_latency_ms": 0}}}'
+        raise ConfigError(f"is not the state of a fleet: {error}", file=file, remedy=f"write {expected}") from None
+
+
+def impose(state: State, fleet: Fleet) -> None:
+    """Bring a new fleet into ``state``.
+
+    Raises ``NotFound``, with the closest name, for a backend that the fleet does not have.
+    """
+    for name, backend in state.backends.items():
+        fleet.load(name)  # raises for an unknown one
+        if backend.draining:
+            fleet.drain(name)
+    for known in fleet.backends():
+        backend = state.backends.get(known.name, BackendState())
+        fleet.set_models(known.name, dict.fromkeys(backend.models, UNKNOWN))
+        if backend.healthy:
+            fleet.succeeded(known.name)
+        else:
+            fleet.mark_unhealthy(known.name, "")
+        load = fleet.load(known.name)  # last: a backend that becomes healthy begins its average again
+        load.pending, load.avg_latency_ms = backend.pending, backend.avg_latency_ms
+        load.error_share = backend.error_share
+
 
 _FILE = click.Path(path_type=Path, allow_dash=True)
 
@@ -131,3 +182,55 @@ def _verdict(explanation: Explanation) -> str:
     if (prefix := explanation.prefix) and prefix.why != "new":
         prompt += f"; {prefix.cached} of {prefix.tokens} tokens are cached ({prefix.why})"
     return f"'{explanation.requested}' goes to {explanation.chosen} (reason: {explanation.reason}){prompt}"
+
+
+@click.command()
+@config_option
+@click.argument("model", required=False)
+@click.option("--target", metavar="MODEL", help="The model to run; the same as MODEL.")
+@click.option("--running", metavar="A,B", default="", help="Running models, least recently used first.")
+@click.option("--url", help="Ask this running gateway: its models run.")
+@click.option("--admin-key", envvar="ENGINEHOUSE_KEY", help="The admin key for --url; else $ENGINEHOUSE_KEY.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def swap(
+    config: Path | None,
+    model: str | None,
+    target: str | None,
+    running: str,
+    url: str | None,
+    admin_key: str | None,
+    as_json: bool,
+) -> None:
+    """Show which models would stop so that MODEL can run.
+
+    Also which models would then run, and by which rule. With --url, the running gateway answers; --running then
+    replaces the models that run there.
+
+    A model that cannot run is an error.
+    """
+    wanted = model or target
+    if not wanted or (model and target and model != target):
+        raise click.UsageError("Name one model: enginehouse explain swap MODEL")
+    names = [name.strip() for name in running.split(",") if name.strip()]
+    if url is not None:
+        gateway = GatewayClient(url, admin_key)
+        question = {"target": wanted, **({"running": names} if names else {})}
+        plan = gateway.read(gateway.post("api", "explain", "swap", body=question), SwapPlan)
+    else:
+        from enginehouse_offline.offline_gateway import OfflineGateway  # much that the help does not need
+
+        try:
+            plan = OfflineGateway(config).explain_swap(wanted, names)
+        except NotFound as error:
+            raise NotFound(f"{error}. To ask a running gateway, give its --url", details=error.details) from None
+    if as_json:
+        print_json(msgspec.json.encode(plan))
+    else:
+        click.echo(_swap_verdict(plan))
+
+
+def _swap_verdict(plan: SwapPlan) -> str:
+    stops = f"stops {', '.join(plan.evict)}" if plan.evict else "stops nothing"
+    rule = f", set '{plan.set_name}'" if plan.set_name is not None else ""
+    cost = f", cost {plan.cost}" if plan.cost is not None else ""
+    return f"'{plan.target}' {stops}; then run: {', '.join(plan.set)}{rule}{cost}"

@@ -1,1 +1,0 @@
-"""``enginehouse explain route`` and ``swap``: explain decisions without a running gateway."""
