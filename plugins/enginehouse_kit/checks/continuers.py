@@ -39,7 +39,7 @@ def check_continuer(factory: Callable[[], Continuer]) -> None:
         shares.append(FakeShare(most))
         return shares[-1]
 
-    made: Any = it.keep(_PATH, _BODY, _Driver(), share)
+    made: Any = it.keep(_PATH, _BODY, _Driver(), share, None, lambda name: True)
     expect(
         isinstance(made, tuple) and len(made) == 2, f"keep must return a KeptStream or None, and bytes, got {made!r}"
     )
