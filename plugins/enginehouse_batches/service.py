@@ -30,11 +30,8 @@ class Batches(Service):
         self._runner: Runner | None = None
 
     async def start(self, gateway: ServiceGateway) -> None:
-        from enginehouse_batches.pages import (
-            BatchPages,  # take longer to import than a short command runs
-            FilePages,
-            OperatedBatches,
-        )
+        # take longer to import than a short command runs
+        from enginehouse_batches.pages import BatchPages, FilePages, OperatedBatches
 
         folder = Path(self._settings.folder) if self._settings.folder else gateway.folder
         storage = self._storage = Storage(Store(folder, self._settings))

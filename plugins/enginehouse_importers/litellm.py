@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from enginehouse_importers.kit.backends import Backends, name_of, read_base_url, seconds, secret, targets
-from enginehouse_importers.kit.table import Converted, Note, Table, read_yaml, reasons
+from enginehouse_importers.kit.backends import Backends, name_of, read_base_url, secret, targets
+from enginehouse_importers.kit.table import Converted, Note, Table, read_yaml, reasons, seconds
 
 
 class _Provider(NamedTuple):

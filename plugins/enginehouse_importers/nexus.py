@@ -10,8 +10,8 @@ import msgspec
 
 from enginehouse import ConfigError
 from enginehouse.settings import did_you_mean
-from enginehouse_importers.kit.backends import Backends, driver_of, followed, read_base_url, seconds, targets
-from enginehouse_importers.kit.table import Converted, Note, Table, table_of
+from enginehouse_importers.kit.backends import Backends, driver_of, followed, read_base_url, targets
+from enginehouse_importers.kit.table import Converted, Note, Table, converted, table_of
 
 _STRATEGIES: Final = ("smart", "round_robin", "priority_only", "random")
 _ZONES: Final = {"open": "open", "restricted": "private"}
@@ -60,27 +60,22 @@ def _convert(text: str, file: str) -> Converted:
         "server": _server(top.table("server")),
         "telemetry": _telemetry(top.table("logging")),
         "checks": _checks(top.table("health_check")),
-        "timeouts": _timeouts(top),
-        "routing": _routing(routing) | ({"least_tier": tiers} if tiers else {}),
+        "timeouts": {"total": top.table("server").period("request_timeout_seconds")},
+        "routing": _routing(routing) | {"least_tier": tiers},
         "zones": zones,
         "backends": backends.tables,
         "scheduling": _scheduling(top.table("queue")),
         "discovery": _discovery(top.table("discovery"), "discovery" in top, bool(zones)),
     }
     top.leave_out(_LEFT_OUT)
-    return Converted({name: section for name, section in sections.items() if section}, notes)
+    return converted(sections, notes)
 
 
 def _server(table: Table) -> dict[str, Any]:
-    found: dict[str, Any] = {"host": table.text("host"), "port": table.whole("port", 0)}
+    found = {"host": table.text("host"), "port": table.count("port")}
     table.value("request_timeout_seconds")
     table.leave_out({"max_concurrent_requests": "left out: Nexus ignores it too; see models.*.concurrency"})
-    return {key: value for key, value in found.items() if value}
-
-
-def _timeouts(top: Table) -> dict[str, str]:
-    limit = top.table("server").whole("request_timeout_seconds", 0)
-    return {"total": seconds(limit)} if limit else {}
+    return found
 
 
 def _telemetry(table: Table) -> dict[str, str]:
@@ -92,29 +87,29 @@ def _telemetry(table: Table) -> dict[str, str]:
             "enable_content_logging": "left out: telemetry.capture_content puts contents into traces",
         }
     )
-    return {key: value for key, value in (("log_level", level), ("log_format", form)) if value not in ("", "info")}
+    return {"log_level": "" if level == "info" else level, "log_format": form}
 
 
 def _checks(table: Table) -> dict[str, Any]:
     if not table.flag("enabled", True):
         table.note("left out: backends are always probed", "enabled")
     found = {
-        "interval": seconds(table.whole("interval_seconds", 0)),
-        "timeout": seconds(table.whole("timeout_seconds", 0)),
-        "failures": table.whole("failure_threshold", 0),
-        "successes": table.whole("recovery_threshold", 0),
+        "interval": table.period("interval_seconds"),
+        "timeout": table.period("timeout_seconds"),
+        "failures": table.count("failure_threshold"),
+        "successes": table.count("recovery_threshold"),
     }
     table.leave_out({})
-    return {key: value for key, value in found.items() if value not in ("0s", 0)}
+    return found
 
 
 def _scheduling(table: Table) -> dict[str, Any]:
-    wait = table.whole("max_wait_seconds", 0)
-    found = {"max_queue": table.whole("max_size", 0), "queue_timeout": seconds(wait) if wait else ""}
+    wait = table.period("max_wait_seconds")
+    found = {"max_queue": table.count("max_size"), "queue_timeout": wait}
     if not table.flag("enabled", True):
         table.note("left out: requests for a model that loads always wait; max_queue = 0 refuses them", "enabled")
     table.leave_out({})
-    return {key: value for key, value in found.items() if value}
+    return found
 
 
 def _discovery(table: Table, given: bool, restricted: bool) -> dict[str, Any]:
@@ -144,14 +139,14 @@ def _backends(top: Table) -> Backends:
         backend: dict[str, Any] = {
             "driver": driver_of(table, "type"),
             "url": url,
-            "priority": table.whole("priority", 0),
+            "priority": table.count("priority"),
             "zone": _zone(table),
-            "tier": table.whole("tier", _LEAST_TIER),
+            "tier": table.whole("tier", _LEAST_TIER) or None,
         }
         if variable := table.text("api_key_env"):
             backend["api_key"] = f"env:{variable}"
         if url:
-            backends.add(table.text("name", "backend"), {key: value for key, value in backend.items() if value})
+            backends.add(table.text("name", "backend"), backend)
         else:
             table.note("left out: it has no URL")
             table.silence()
@@ -233,4 +228,4 @@ def _routing(table: Table) -> dict[str, Any]:
         "fallbacks": fallbacks,
     }
     table.leave_out({"budget": "left out: auth.keys limits what each key may spend"})
-    return {key: value for key, value in found.items() if value or key == "max_retries"}
+    return found

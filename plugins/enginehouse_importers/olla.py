@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from enginehouse import format_duration, parse_duration
 from enginehouse_importers.kit.backends import Backends, driver_of, read_base_url, secret
-from enginehouse_importers.kit.table import Converted, Note, Table, read_yaml, reasons
+from enginehouse_importers.kit.table import Converted, Note, Table, converted, read_yaml, reasons
 
 _STRATEGIES: Final = {
     "least-connections": "least_pending",
@@ -79,7 +79,7 @@ def convert(text: str, file: str = "") -> Converted:
         "server": _server(top.table("server")),
         "telemetry": _telemetry(top.table("logging")),
         "checks": checks,
-        "routing": _routing(proxy) | ({"aliases": aliases} if aliases else {}),
+        "routing": _routing(proxy) | {"aliases": aliases},
         "timeouts": _timeouts(proxy),
         "backends": backends.tables,
     }
@@ -88,16 +88,15 @@ def convert(text: str, file: str = "") -> Converted:
         discovery.note("left out: name the servers in [backends]", "type")
     discovery.leave_out(_OF_DISCOVERY)
     top.leave_out(_LEFT_OUT)
-    return Converted({name: section for name, section in sections.items() if section}, notes)
+    return converted(sections, notes)
 
 
 def _server(table: Table) -> dict[str, Any]:
-    found: dict[str, Any] = {"host": table.text("host"), "port": table.whole("port", 0)}
+    found: dict[str, Any] = {"host": table.text("host"), "port": table.count("port")}
     limits = table.table("request_limits")
-    found["max_body"] = limits.whole("max_body_size", 0)
+    found["max_body"] = limits.count("max_body_size")
     limits.leave_out({"max_header_size": "left out: a head may have 64 KiB"})
-    if stop := _duration(table, "shutdown_timeout"):
-        found["drain_timeout"] = stop
+    found["drain_timeout"] = _duration(table, "shutdown_timeout")
     cors = table.table("cors")
     if cors.flag("enabled"):
         found["cors"] = cors.texts("allowed_origins")
@@ -110,7 +109,7 @@ def _server(table: Table) -> dict[str, Any]:
     limits.leave_out_one("trusted_proxy_cidrs", "left out: trust_proxy_headers is off")
     limits.leave_out(_LIMITS)
     table.leave_out(_OF_SERVER)
-    return {key: value for key, value in found.items() if value}
+    return found
 
 
 def _telemetry(table: Table) -> dict[str, str]:
@@ -119,7 +118,7 @@ def _telemetry(table: Table) -> dict[str, str]:
     if found["log_format"] == "text":
         found["log_format"] = ""
     table.leave_out({"output": "left out: the log goes to standard error"})
-    return {key: value for key, value in found.items() if value}
+    return found
 
 
 def _routing(proxy: Table) -> dict[str, Any]:
@@ -161,7 +160,7 @@ def _timeouts(proxy: Table) -> dict[str, str]:
     names = {"connection_timeout": "connect", "response_header_timeout": "first_byte", "read_timeout": "stall"}
     found = {ours: _duration(proxy, theirs) for theirs, ours in names.items()}
     found["total"] = _duration(proxy, "response_timeout")
-    return {key: value for key, value in found.items() if value}
+    return found
 
 
 def _backends(static: Table) -> tuple[Backends, dict[str, str]]:
@@ -177,11 +176,11 @@ def _backends(static: Table) -> tuple[Backends, dict[str, str]]:
             "api_key": _api_key(table.table("auth")),
         }
         if priority := table.whole("priority", _HIGHEST):
-            backend["priority"] = max(0, _HIGHEST - priority)
+            backend["priority"] = max(0, _HIGHEST - priority) or None
         intervals.append(_duration(table, "check_interval"))
         limits.append(_duration(table, "check_timeout"))
         if url:
-            backends.add(table.text("name", "endpoint"), {key: value for key, value in backend.items() if value})
+            backends.add(table.text("name", "endpoint"), backend)
         else:
             table.note("left out: it has no URL")
             table.silence()
@@ -191,7 +190,7 @@ def _backends(static: Table) -> tuple[Backends, dict[str, str]]:
         "interval": min(filter(None, intervals), key=parse_duration, default=""),
         "timeout": max(filter(None, limits), key=parse_duration, default=""),
     }
-    return backends, {key: value for key, value in found.items() if value}
+    return backends, found
 
 
 def _api_key(table: Table) -> str:

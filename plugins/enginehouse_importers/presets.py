@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from enginehouse import ConfigError
-from enginehouse_importers.kit.backends import seconds
-from enginehouse_importers.kit.table import Converted, Note, Table, keys_in
+from enginehouse_importers.kit.table import Converted, Note, Table, keys_in, seconds
 
 _ALL: Final = "*"
 _SECTION: Final = re.compile(r"\[(?P<name>.+)\]\s*$")

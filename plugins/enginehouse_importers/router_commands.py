@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any, Final
 
 from enginehouse.settings import is_base_url
-from enginehouse_importers.kit.backends import Backends, base_url, name_of, seconds
-from enginehouse_importers.kit.table import Converted, Note, Table, keys_in, reasons
+from enginehouse_importers.kit.backends import Backends, base_url, name_of
+from enginehouse_importers.kit.table import Converted, Note, Table, converted, keys_in, reasons
 
 _STRATEGIES: Final[Mapping[str, str]] = {
     "random": "random",
@@ -96,17 +96,23 @@ def convert(driver: str, text: str, file: str = "") -> Converted:
     table = Table(_options([word for word in text.splitlines() if word], notes), (), notes)
     backends = _backends(table, driver)
     sections = {
-        "server": _server(table),
+        "server": {
+            "host": table.text("host"),
+            "port": table.count("port"),
+            "max_body": table.count("max_payload_size"),
+            "cors": table.texts("cors_allowed_origins"),
+            "drain_timeout": table.period("shutdown_grace_period_secs"),
+        },
         "auth": _auth(table),
         "telemetry": _telemetry(table),
         "checks": _checks(table),
-        "timeouts": _timeouts(table),
+        "timeouts": {"total": table.period("request_timeout_secs")},
         "routing": _routing(table),
         "backends": backends.tables,
-        "scheduling": _scheduling(table),
+        "scheduling": {"max_queue": table.count("queue_size"), "queue_timeout": table.period("queue_timeout_secs")},
     }
     table.leave_out(_REASONS)
-    return Converted({name: section for name, section in sections.items() if section}, notes)
+    return converted(sections, notes)
 
 
 convert_vllm_router = partial(convert, "vllm")
@@ -169,18 +175,6 @@ def _add(backends: Backends, table: Table, url: str, backend: dict[str, Any], *k
         table.note("left out: it is not the URL of a server that speaks HTTP", *keys)
 
 
-def _server(table: Table) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "host": table.text("host"),
-        "port": table.whole("port", 0),
-        "max_body": table.whole("max_payload_size", 0),
-        "cors": table.texts("cors_allowed_origins"),
-    }
-    if grace := table.whole("shutdown_grace_period_secs", 0):
-        found["drain_timeout"] = seconds(grace)
-    return {key: value for key, value in found.items() if value}
-
-
 def _auth(table: Table) -> dict[str, Any]:
     if not (key := table.text("api_key")):
         return {}
@@ -204,26 +198,14 @@ def _http(endpoint: str) -> str:
 
 
 def _checks(table: Table) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "failures": table.whole("health_failure_threshold", 0) or table.whole("cb_failure_threshold", 0),
-        "successes": table.whole("health_success_threshold", 0),
-    }
+    failures = table.count("health_failure_threshold") or table.count("cb_failure_threshold")
     table.value("cb_failure_threshold")
-    for theirs, ours in {"health_check_interval_secs": "interval", "health_check_timeout_secs": "timeout"}.items():
-        if value := table.whole(theirs, 0):
-            found[ours] = seconds(value)
-    return {key: value for key, value in found.items() if value}
-
-
-def _timeouts(table: Table) -> dict[str, str]:
-    limit = table.whole("request_timeout_secs", 0)
-    return {"total": seconds(limit)} if limit else {}
-
-
-def _scheduling(table: Table) -> dict[str, Any]:
-    wait = table.whole("queue_timeout_secs", 0)
-    found: dict[str, Any] = {"max_queue": table.whole("queue_size", 0), "queue_timeout": seconds(wait) if wait else ""}
-    return {key: value for key, value in found.items() if value}
+    return {
+        "failures": failures,
+        "successes": table.count("health_success_threshold"),
+        "interval": table.period("health_check_interval_secs"),
+        "timeout": table.period("health_check_timeout_secs"),
+    }
 
 
 def _routing(table: Table) -> dict[str, Any]:

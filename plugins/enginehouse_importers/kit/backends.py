@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from enginehouse.settings import is_base_url
-from enginehouse_importers.kit.table import Table
+from enginehouse_importers.kit.table import Table, without_empty
 
 DRIVERS: Mapping[str, str] = {
     "llamacpp": "llamacpp",
@@ -50,7 +50,7 @@ class Backends:
         while name in self.tables:
             number += 1
             name = f"{wanted}-{number}"
-        self.tables[name] = {key: value for key, value in backend.items() if value not in ("", [], None)}
+        self.tables[name] = without_empty(backend)
         return name
 
 
@@ -104,11 +104,6 @@ def secret(table: Table, key: str) -> str:
     if text:
         table.note('is in the file in plain text, as before; "env:NAME" and "file:PATH" avoid that', key)
     return text
-
-
-def seconds(number: float) -> str:
-    """A duration as our configuration has it."""
-    return f"{number:g}s" if number >= 1 or not number else f"{number * 1000:g}ms"
 
 
 def targets(aliases: Mapping[str, Any], name: str) -> list[str]:

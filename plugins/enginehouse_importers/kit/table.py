@@ -52,6 +52,22 @@ class Converted(NamedTuple):
     notes: list[Note]
 
 
+def converted(sections: Mapping[str, Any], notes: list[Note]) -> Converted:
+    """The ``sections`` without empty ones, and without keys whose values are ``None`` or empty."""
+    found = {name: without_empty(section) for name, section in sections.items()}
+    return Converted({name: section for name, section in found.items() if section}, notes)
+
+
+def without_empty(table: Mapping[str, Any]) -> dict[str, Any]:
+    """``table`` without keys whose values are ``None``, or an empty text, list or table."""
+    return {key: value for key, value in table.items() if value not in (None, "", [], {})}
+
+
+def seconds(number: float) -> str:
+    """A duration as our configuration has it."""
+    return f"{number:g}s" if number >= 1 or not number else f"{number * 1000:g}ms"
+
+
 class Table:
     """A mapping with typed access to its values.
 
@@ -91,6 +107,15 @@ class Table:
         except ValueError:
             number = least - 1
         return number if number >= least else self._wrong(key, f"a whole number of {least} or more", default)
+
+    def count(self, key: str) -> int | None:
+        """A whole number; ``None`` for 0, which means nothing in particular."""
+        return self.whole(key, 0) or None
+
+    def period(self, key: str) -> str | None:
+        """A whole number of seconds, as a duration; ``None`` for 0."""
+        number = self.count(key)
+        return seconds(number) if number else None
 
     def flag(self, key: str, default: bool = False) -> bool:
         """True or false, also as text, because macros produce text."""
