@@ -178,13 +178,20 @@ class Draws:
         self.first, self.second, self.third = draw(), draw(), draw()
 
 
-class Random(Strategy):
-    """Picks each candidate with the same probability, or in proportion to its weight."""
+class _Drawing(Strategy):
+    """Picks by random numbers."""
 
     Config: ClassVar[type[RandomConfig]] = RandomConfig
 
     def __init__(self, config: RandomConfig) -> None:
         self._draws = Draws(config.seed)
+
+    def placed(self, requirements: Requirements, chosen: Candidate) -> None:
+        self._draws.renew()
+
+
+class Random(_Drawing):
+    """Picks each candidate with the same probability, or in proportion to its weight."""
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
         drawn = self._draws.first
@@ -193,9 +200,6 @@ class Random(Strategy):
         shares = list(accumulate(each.weight for each in candidates))
         return candidates[bisect(shares, drawn * shares[-1], hi=len(shares) - 1)]
 
-    def placed(self, requirements: Requirements, chosen: Candidate) -> None:
-        self._draws.renew()
-
 
 def _differ(candidates: Sequence[Candidate]) -> bool:
     """Whether the candidates have different weights."""
@@ -203,35 +207,23 @@ def _differ(candidates: Sequence[Candidate]) -> bool:
     return any(each.weight != first for each in candidates)
 
 
-class LeastPending(Strategy):
+class LeastPending(_Drawing):
     """Picks a ready candidate with the fewest pending requests for its weight; of several, a random one.
 
     Several gateways in front of the same engines so do not all pick the same one.
     """
 
-    Config: ClassVar[type[RandomConfig]] = RandomConfig
     binds_late = True
-
-    def __init__(self, config: RandomConfig) -> None:
-        self._draws = Draws(config.seed)
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
         return fewest_pending(candidates, self._draws.first)
-
-    def placed(self, requirements: Requirements, chosen: Candidate) -> None:
-        self._draws.renew()
 
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
         return _pending(candidates)
 
 
-class PowerOfTwo(Strategy):
+class PowerOfTwo(_Drawing):
     """Draws two candidates and picks the one with fewer pending requests for its weight, a ready one first."""
-
-    Config: ClassVar[type[RandomConfig]] = RandomConfig
-
-    def __init__(self, config: RandomConfig) -> None:
-        self._draws = Draws(config.seed)
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
         if len(candidates) < 2:
@@ -240,9 +232,6 @@ class PowerOfTwo(Strategy):
         second = int(self._draws.third * (len(candidates) - 1))
         two = [candidates[first], candidates[second + (second >= first)]]
         return fewest_pending(two, self._draws.first)
-
-    def placed(self, requirements: Requirements, chosen: Candidate) -> None:
-        self._draws.renew()
 
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
         return _pending(candidates)

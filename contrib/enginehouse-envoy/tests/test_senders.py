@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from enginehouse_envoy.senders import sender_in
+from enginehouse_envoy.messages import sender_in
 
 FORWARDED = (b"x-forwarded-for", b"10.0.0.1, 192.0.2.7")
 FAIRNESS = (b"x-gateway-inference-fairness-id", b"tenant-a")

@@ -6,10 +6,8 @@
     serving         the life of all listeners
     authz           external authorization over HTTP: the fast way
     ext_proc        external processing over gRPC: the endpoint picker protocol
-    messages        what is read from and written to a processing stream
-    access_log      learns from Envoy's access log which requests have ended
-    open_picks      the requests whose end the access log will report
-    senders         who sends a request
+    messages        reads and writes the messages of a stream, and reads who sends a request
+    access_log      Envoy's access log: the requests whose end it will report, and their ends
     addresses       the literal addresses of engines
     health          gRPC's health service
     certificates    the certificates of both listeners

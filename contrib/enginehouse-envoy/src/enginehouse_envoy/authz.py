@@ -15,10 +15,9 @@ import msgspec
 
 from enginehouse import Headers, InvalidRequest, RequestError
 from enginehouse.picking import Pick, Picked, Picker
+from enginehouse_envoy.access_log import HEADER, OpenPicks
 from enginehouse_envoy.addresses import Address, Addresses
-from enginehouse_envoy.messages import DESTINATION, inference_path
-from enginehouse_envoy.open_picks import HEADER, OpenPicks
-from enginehouse_envoy.senders import sender_in
+from enginehouse_envoy.messages import DESTINATION, inference_path, sender_in
 
 _LEADS_TO = b"%s: %%s\r\n" % DESTINATION.encode()
 _NAMES = b"%s: %%s\r\n" % HEADER.encode()

@@ -12,6 +12,7 @@ import grpc
 from enginehouse import Headers, RequestError
 from enginehouse.picking import Pick, Picked, Picker
 from enginehouse_envoy import envoy_pb2 as pb
+from enginehouse_envoy.access_log import HEADER, OpenPicks
 from enginehouse_envoy.addresses import Addresses, split
 from enginehouse_envoy.messages import (
     destined,
@@ -22,11 +23,10 @@ from enginehouse_envoy.messages import (
     read_lines,
     refusal,
     returned,
+    sender_in,
     served_in,
     subset_in,
 )
-from enginehouse_envoy.open_picks import HEADER, OpenPicks
-from enginehouse_envoy.senders import sender_in
 
 SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
 _MODE = pb.ProcessingMode

@@ -1,9 +1,12 @@
-"""What is read from and written to a processing stream (GIE proposal 004, the endpoint picker protocol)."""
+"""What is read from and written to a processing stream (GIE proposal 004, the endpoint picker protocol).
+
+Also who sends a request, as Envoy and the gateway in front of it tell in headers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 from google.protobuf import struct_pb2
@@ -20,6 +23,12 @@ _MOST_IN_A_PIECE = 62_000
 """In bytes: Envoy takes up to 64 KiB of a body in one message."""
 _OVERWRITE = pb.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
 HeaderLines = Iterable[tuple[str, bytes]]
+_FORWARDED = b"x-forwarded-for"
+_FAIRNESS = (b"x-gateway-inference-fairness-id", b"x-llm-d-inference-fairness-id")
+_OBJECTIVE = (b"x-gateway-inference-objective", b"x-llm-d-inference-objective")
+_TOLD = frozenset((_FORWARDED, *_FAIRNESS, *_OBJECTIVE))
+_NOBODY = "default-flow"
+"""Who sends a request without a fairness id, as llm-d's picker calls it."""
 
 
 def inference_path(path: str) -> str:
@@ -121,3 +130,30 @@ def _option(name: str, value: bytes) -> pb.HeaderValueOption:
 def _streamed(body: bytes, last: bool) -> pb.BodyResponse:
     mutation = pb.BodyMutation(streamed_response=pb.StreamedBodyResponse(body=body, end_of_stream=last))
     return pb.BodyResponse(response=pb.CommonResponse(body_mutation=mutation))
+
+
+class Sender(NamedTuple):
+    """The client's ``address`` and, if the headers tell them, the caller and the priority of the request."""
+
+    address: str
+    on_behalf: tuple[str, int] | None
+
+
+def sender_in(headers: Headers, priorities: Mapping[str, int]) -> Sender:
+    """The sender that ``headers`` tell. ``priorities``: of each objective; 0 for others.
+
+    The last address of ``X-Forwarded-For`` is Envoy's own word (``use_remote_address``).
+    """
+    address = caller = objective = ""
+    for name, value in headers:
+        if name in _TOLD:
+            text = value.decode("latin-1")
+            if name == _FORWARDED:
+                address = text.rpartition(",")[2].strip()
+            elif name in _FAIRNESS:
+                caller = text[:256]
+            else:
+                objective = text
+    if not caller and objective not in priorities:
+        return Sender(address, None)
+    return Sender(address, (caller or _NOBODY, priorities.get(objective, 0)))

@@ -17,13 +17,12 @@ import uvicorn
 
 from enginehouse import ConfigError
 from enginehouse.picking import Picker
-from enginehouse_envoy.access_log import AccessLogService
+from enginehouse_envoy.access_log import AccessLogService, OpenPicks
 from enginehouse_envoy.addresses import Addresses, check_urls
 from enginehouse_envoy.authz import AuthzWriter
 from enginehouse_envoy.certificates import certificate
 from enginehouse_envoy.ext_proc import PickerService
 from enginehouse_envoy.health import Health
-from enginehouse_envoy.open_picks import OpenPicks
 
 _REFRESH_S = 10.0
 _GRACE_S = 5.0
