@@ -152,6 +152,26 @@ def test_a_hanging_probe_is_a_failure_after_the_timeout(
     assert {type(each) for each in sink.verdicts} == {str}, "pages and workers get it"
 
 
+def test_the_probes_without_an_answer_are_counted_until_one_has_an_answer(
+    in_virtual_time: Run, sink: Sink, driver: ScriptedDriver
+) -> None:
+    seen: list[int] = []
+
+    async def scenario() -> None:
+        prober = _prober(sink)
+        prober.add("a", support_of(driver), FakeClient({}))
+        for delay in (1e6, 1e6, 0.0, 0.0, 1e6):
+            driver.delay, probes = delay, len(sink.verdicts)
+            while len(sink.verdicts) == probes:  # noqa: ASYNC110 - there is no event to wait for
+                await asyncio.sleep(1.0)
+            seen.append(prober.late_probes("a"))
+        prober.close()
+        assert prober.late_probes("a") == 0, "it is not probed any more"
+
+    in_virtual_time(scenario())
+    assert seen == [1, 2, 0, 0, 1]
+
+
 def test_a_probe_that_resists_its_cancellation_holds_up_nothing(
     in_virtual_time: Run, sink: Sink, driver: ScriptedDriver
 ) -> None:

@@ -53,6 +53,15 @@ async def test_500_counts_against_the_only_backend_if_nothing_else_is_answered(
     assert await answered(*served, 500) is Health.UNHEALTHY
 
 
+async def test_500_counts_against_the_last_healthy_backend(house: OpenGateway, engine: StartEngine) -> None:
+    last, other = await engine(), await engine()
+    gateway = await house(last, other, checks={"failures": 2})
+    gateway.fleet.mark_unhealthy("b", "refused")
+    last.otherwise((last.answer(b"{}", 500),))
+    assert [(await gateway.ask()).status for _ in range(2)] == [500, 500]
+    assert gateway.fleet.health("a") is Health.UNHEALTHY, "no other backend can show which is at fault"
+
+
 @pytest.mark.parametrize(
     "message",
     [

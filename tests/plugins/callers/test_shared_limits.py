@@ -109,3 +109,24 @@ def test_processes_do_not_lose_what_they_take_at_the_same_time() -> None:
         one.take(1)
     child.join()
     assert one.left() == 1_000_000 - 4000
+
+
+def test_a_process_that_has_counted_leaves_the_limits_to_the_others() -> None:
+    _, (one, two) = limits(FakeClock(), LimitRule(10, "day"))
+    ours, theirs = multiprocessing.Pipe()
+
+    def take() -> None:
+        theirs.recv()
+        two.take(1)
+        theirs.send(None)
+        os._exit(0)
+
+    child = multiprocessing.get_context("fork").Process(target=take)
+    child.start()
+    one.take(1)
+    ours.send(None)
+    counted = ours.poll(30)
+    child.kill()
+    child.join()
+    assert counted
+    assert one.left() == 8
