@@ -166,12 +166,15 @@ def test_an_exit_while_ready_is_reported_and_the_engine_can_be_started_again(
         stage.launcher.prints = b""
         await stage.supervisor.bring_up()
         assert stage.supervisor.problem == ""
-        stage.launcher.launched[1].end.set_result(1)
-        await asyncio.sleep(1)
-        assert stage.supervisor.problem == "The engine ended with status 1"
+        for number, status in ((1, 1), (2, 0)):
+            stage.launcher.launched[number].end.set_result(status)
+            await asyncio.sleep(1)
+            assert stage.supervisor.problem == f"The engine ended with status {status}"
+            await asyncio.sleep(60)
+            await stage.supervisor.bring_up()
 
     in_virtual_time(scenario())
-    assert stage.states == [STARTING, READY, FAILED, STARTING, READY, FAILED]
+    assert stage.states == [STARTING, *[READY, FAILED, STARTING] * 3, READY]
     assert stage.supervisor.log.tail(5) == ["CUDA error"]
 
 

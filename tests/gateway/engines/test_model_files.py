@@ -48,7 +48,7 @@ async def test_facts_are_passed_on_and_the_size_is_kept() -> None:
     assert files.estimated == {"m@m": 5000}
     assert driver.inspected == ["/m"]
     files.follow({}, {})
-    assert files.estimated == {}
+    assert (files.estimated, files.facts) == ({}, {})
 
 
 async def test_other_settings_are_read_again() -> None:

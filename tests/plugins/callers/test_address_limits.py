@@ -10,6 +10,7 @@ from enginehouse.errors import RateLimited
 from enginehouse_callers.accounts import CallerLimits
 from enginehouse_callers.address_limits import AddressLimits
 from enginehouse_callers.prices import Prices
+from enginehouse_callers.shared_limits import LimitMemory, SharedLimitStore
 from enginehouse_kit.testing import create, requirements
 
 
@@ -51,6 +52,13 @@ def test_only_trusted_proxies_name_the_client(
     assert admit(addresses, peer, forwarded)
     assert admit(addresses, "192.0.2.1")
     assert not admit(addresses, client)
+
+
+def test_addresses_take_no_place_from_keys() -> None:
+    store = SharedLimitStore(LimitMemory(1), 0)
+    settings = ServerSettings(per_address=LimitAmounts(requests_per_minute=1))
+    assert admit(AddressLimits(settings, CallerLimits(store, Prices({}))), "10.0.0.1")
+    assert [passing for *_, passing in store.kept()] == [True]
 
 
 def test_a_reload_keeps_what_was_counted() -> None:

@@ -146,6 +146,11 @@ def test_claims_give_models_and_the_rights_of_operators() -> None:
     assert not Provider(admin_claim="admin").who(token(admin="no")).admin
 
 
+@pytest.mark.parametrize(("claim", "may_operate"), [("groups=ops", True), ("", False)])
+def test_a_provider_whose_tokens_name_operators_has_some(claim: str, may_operate: bool) -> None:
+    assert Provider(admin_claim=claim).tokens.has_operators() is may_operate
+
+
 def test_each_caller_has_limits_of_its_own() -> None:
     provider = Provider(requests_per_minute=1)
     for name in ("ann", "ben"):

@@ -101,9 +101,11 @@ async def test_a_move_that_fails_goes_on_at_its_source(house: OpenGateway, model
     source, destination = await model_engine(), await model_engine()
     gateway = await house(source, destination, backend=VLLM, rescheduling={"migrate_timeout": 0.2})
     streaming = await Streaming.begin(gateway, source)
-    for step in (Cut.CLOSE, Cut.RESET, asyncio.Event(), b"data: nonsense\n\n", END):
-        destination.breaks = [Break(0, step)]
-        with pytest.raises(CannotContinue):
+    for step in (Cut.CLOSE, Cut.RESET, asyncio.Event(), b"data: nonsense\n\n", END, 503):
+        destination.breaks = [] if isinstance(step, int) else [Break(0, step)]
+        if isinstance(step, int):
+            destination.scripts = [(destination.answer(b"{}"),), (destination.answer(b"{}", step),)]
+        with pytest.raises(CannotContinue, match="answered 503" if step == 503 else None):
             await gateway.relay.move("r1", "b")
         [live] = gateway.relay.live
         assert (live.moves, live.route and live.route.chosen.backend) == (0, "a")

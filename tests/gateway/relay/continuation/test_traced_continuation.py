@@ -31,6 +31,9 @@ async def test_a_continued_stream_is_one_trace_that_tells_both_halves(
     assert between.attributes["enginehouse.replica"] == f"{MODEL}@b"
     assert halves[0].began < between.began <= halves[0].ended
     assert between.attributes["enginehouse.cause"] == "broken"
+    gap = requests[0].record.attempts[1].gap
+    assert gap is not None
+    assert gap.tokens == len(other.asked()["prompt"]), "of the prompt, and of the answer so far"
     routes = [span.attributes["enginehouse.candidates"] for span in below if span.name == "route"]
     assert routes == [2, 2]
     assert all(span.parent == root.id for span in (*halves, between))
