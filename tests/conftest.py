@@ -66,7 +66,15 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         distribution = distribution or f"enginehouse-{entry_point}"
         module = module or distribution.replace("-", "_")
         modules.append(module)
-        modules_of_kit = ("discoverers", "guards", "limit_stores", "rescheduling", "scalers", "usage_stores")
+        modules_of_kit = (
+            "discoverers",
+            "guards",
+            "interceptors",
+            "limit_stores",
+            "rescheduling",
+            "scalers",
+            "usage_stores",
+        )
         imports = ["enginehouse", *(f"enginehouse_kit.{name}" for name in modules_of_kit)]
         header = "; ".join(f"from {name} import *" for name in imports) + "\n"
         (tmp_path / f"{module}.py").write_text(header + dedent(source))

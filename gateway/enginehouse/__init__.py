@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from enginehouse.interfaces.hooks import Kind as Kind
     from enginehouse.interfaces.hooks import Register as Register
     from enginehouse.interfaces.hooks import hookimpl as hookimpl
-    from enginehouse.interfaces.interceptors import Interceptor as Interceptor
     from enginehouse.interfaces.launchers import Launcher as Launcher
     from enginehouse.interfaces.model_sources import ModelSource as ModelSource
     from enginehouse.interfaces.observers import Observer as Observer
@@ -71,7 +70,6 @@ _MODULES = {
     "Launcher": "enginehouse.interfaces.launchers",
     "ModelSource": "enginehouse.interfaces.model_sources",
     "Protocol": "enginehouse.interfaces.protocols",
-    "Interceptor": "enginehouse.interfaces.interceptors",
     "Authenticator": "enginehouse.interfaces.authenticators",
     "Middleware": "enginehouse.relay.middleware",
     "WebSocketServer": "enginehouse.relay.web_socket_server",

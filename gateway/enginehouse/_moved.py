@@ -31,9 +31,6 @@ _NAMES = {
         Overloaded PluginFailed PullFailed QueueFull QueueTimeout RateLimited ReplicaLost ShuttingDown
         Unauthorized UpstreamError UpstreamTimeout shortened
     """,
-    "enginehouse.interceptors": """
-        Answer AnswerFilter Change Event InterceptedRequest Join Passed Refuse
-    """,
     "enginehouse.launchers": "EngineNeeds EngineOutput EngineProcess Exit Gpu LaunchLine Place PlacementOptions",
     "enginehouse.model_sources": "PullProgress PullSettings PulledFile PulledModel PulledModels PulledNote",
     "enginehouse.pages": "EndedRequest LogLine LogRing ModelTotals PageFacts guarded",
@@ -45,8 +42,8 @@ _NAMES = {
     """,
     "enginehouse.requests": "Input Message Part ResponseFormat Tokens escaped kept_name",
     "enginehouse.rescheduling": """
-        ClusterView DroppedPair InFlight InstanceAddress InstanceMetadata InstanceReport InstanceStatus
-        InstanceView Migrated Migration Plan RequestView ReschedulingSettings
+        ClusterView InFlight InstanceAddress InstanceMetadata InstanceReport InstanceStatus
+        InstanceView Migrated Migration RequestView ReschedulingSettings
     """,
     "enginehouse.routing_facts": """
         AT_REST Explanation Load MOST_REMEMBERED Placement PrefixFacts Reason RouteDetails UNKNOWN Verdict
@@ -74,8 +71,11 @@ _NAMES = {
     "enginehouse_kit.gateway_client": "GatewayClient gateway_options",
     "enginehouse_kit.discoverers": "Discoverer",
     "enginehouse_kit.guards": "Guard GuardAnswer GuardRequest",
+    "enginehouse_kit.interceptors": """
+        Answer AnswerFilter Change Event InterceptedRequest Interceptor Join Passed Refuse
+    """,
     "enginehouse_kit.limit_stores": "Limit LimitStore",
-    "enginehouse_kit.rescheduling": "MigrationMeans Migrator ReschedulingPolicy",
+    "enginehouse_kit.rescheduling": "DroppedPair MigrationMeans Migrator Plan ReschedulingPolicy",
     "enginehouse_kit.scalers": "ModelLoad ScaleView Scaler WantedReplicas",
     "enginehouse_kit.usage_stores": "UsageStore",
     "enginehouse_kit.limits": "Lease LeaseAsk LeaseBook LeasedLimitStore Leases LocalLimit",

@@ -1,11 +1,10 @@
-"""Rescheduling: the view of a cluster, and the migrations that a policy plans."""
+"""Rescheduling: the view of a cluster, and what moves in it."""
 
 from __future__ import annotations
 
 from enginehouse.config.scheduling import ReschedulingSettings
 from enginehouse.domain.instance import (
     ClusterView,
-    DroppedPair,
     InFlight,
     InstanceAddress,
     InstanceMetadata,
@@ -14,13 +13,11 @@ from enginehouse.domain.instance import (
     InstanceView,
     Migrated,
     Migration,
-    Plan,
     RequestView,
 )
 
 __all__ = [
     "ClusterView",
-    "DroppedPair",
     "InFlight",
     "InstanceAddress",
     "InstanceMetadata",
@@ -29,7 +26,6 @@ __all__ = [
     "InstanceView",
     "Migrated",
     "Migration",
-    "Plan",
     "RequestView",
     "ReschedulingSettings",
 ]

@@ -6,6 +6,7 @@ from enginehouse.config.rules import is_base_url
 from enginehouse.config.scheduling import GroupSettings, MatrixSettings
 from enginehouse.config.shape import dotted
 from enginehouse.domain.names import did_you_mean
+from enginehouse.interfaces.misspelt import misspelt
 
 __all__ = [
     "GroupSettings",
@@ -13,4 +14,5 @@ __all__ = [
     "did_you_mean",
     "dotted",
     "is_base_url",
+    "misspelt",
 ]

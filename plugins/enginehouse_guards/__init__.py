@@ -10,8 +10,9 @@
 
 from __future__ import annotations
 
-from enginehouse import Interceptor, Register, hookimpl
+from enginehouse import Register, hookimpl
 from enginehouse_guards.adapter import GuardAdapter
+from enginehouse_kit.interceptors import Interceptor
 
 
 @hookimpl

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enginehouse.errors import PluginFailed
-from enginehouse.interceptors import Change, InterceptedRequest, Refuse
 from enginehouse.runtime import PluginId, plugin_errors, wrong_result
 from enginehouse_kit.guards import Guard, GuardAnswer, GuardRequest
+from enginehouse_kit.interceptors import Change, InterceptedRequest, Refuse
 
 
 class ActiveGuard:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from enginehouse import Interceptor
-from enginehouse.interceptors import AnswerFilter, Change, InterceptedRequest, InterceptorAdapter, Refuse
 from enginehouse.runtime import PluginId
 from enginehouse_guards.active_guard import ActiveGuard
 from enginehouse_guards.answers import GuardedAnswer, GuardedStream, GuardedStreamOrAnswer
+from enginehouse_kit.interceptors import (
+    AnswerFilter,
+    Change,
+    InterceptedRequest,
+    Interceptor,
+    InterceptorAdapter,
+    Refuse,
+)
 
 
 class GuardAdapter(InterceptorAdapter):

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
-from enginehouse.interceptors import AnswerFilter, Event, InterceptedRequest, Passed, Refuse, Whole
 from enginehouse_guards.active_guard import ActiveGuard
 from enginehouse_guards.texts import GuardedText
+from enginehouse_kit.interceptors import AnswerFilter, Event, InterceptedRequest, Passed, Refuse, Whole
 
 _SPELLED: Final = ("logprobs", "token_ids")
 """The fields of a choice that have its text once more: of OpenAI, and of vLLM."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from enginehouse.interceptors import Refuse
 from enginehouse_guards.active_guard import ActiveGuard
+from enginehouse_kit.interceptors import Refuse
 
 
 class GuardedText:

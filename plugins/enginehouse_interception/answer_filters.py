@@ -10,11 +10,11 @@ import msgspec
 from enginehouse import RequestError
 from enginehouse.continuers import is_whole, read_events
 from enginehouse.errors import UpstreamError
-from enginehouse.interceptors import Event
 from enginehouse.middleware import HeldAnswer, data_of, lines_without, read_lines
 from enginehouse.runtime import plugin_failed
 from enginehouse_interception.stage import Stage
 from enginehouse_interception.stream_events import completed, encoded, events_of
+from enginehouse_kit.interceptors import Event
 
 _FRAMING: Final = frozenset({"content-length", "transfer-encoding", "connection"})
 _DONE: Final = b"[DONE]"

@@ -11,7 +11,6 @@ import msgspec
 
 from enginehouse import Headers, Middleware, RequestError
 from enginehouse.callers import AdmittedCaller
-from enginehouse.interceptors import Answer, InterceptedRequest, Join
 from enginehouse.middleware import (
     NOT_TO_ENGINE,
     MiddlewareFacts,
@@ -26,6 +25,7 @@ from enginehouse_interception.filtering_writer import FilteringWriter
 from enginehouse_interception.sharing_writer import SharingWriter
 from enginehouse_interception.stage import InForce, Stage
 from enginehouse_interception.stream_events import as_stream, asks_for_stream
+from enginehouse_kit.interceptors import Answer, InterceptedRequest, Join
 
 _NO_TOKENS: Final = Tokens(0, 0)
 _NO_REQUEST: Final = InterceptedRequest("", "", "", {}, b"")

@@ -8,12 +8,21 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from enginehouse import Interceptor, RequestError
+from enginehouse import RequestError
 from enginehouse.errors import UpstreamError
-from enginehouse.interceptors import Answer, AnswerFilter, Change, Event, InterceptedRequest, Join, Refuse
 from enginehouse.middleware import ChosenInterceptor, EngineMemory, EngineShare, GuardFailed, GuardRefused, shown
 from enginehouse.runtime import await_plugin, log_plugin_failure, plugin_failed, run_within, wrong_result
 from enginehouse_interception.stream_events import KINDS
+from enginehouse_kit.interceptors import (
+    Answer,
+    AnswerFilter,
+    Change,
+    Event,
+    InterceptedRequest,
+    Interceptor,
+    Join,
+    Refuse,
+)
 
 T = TypeVar("T")
 

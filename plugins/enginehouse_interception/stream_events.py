@@ -7,7 +7,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from enginehouse.interceptors import Event, EventKind
+from enginehouse_kit.interceptors import Event, EventKind
 
 KINDS: Final = frozenset(get_args(EventKind))
 _KEYS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -13,13 +13,14 @@
 
 from __future__ import annotations
 
-from enginehouse import Interceptor, Register, hookimpl
+from enginehouse import Register, hookimpl
 from enginehouse_interceptors.answers import Answers
 from enginehouse_interceptors.join_duplicates import JoinDuplicates
 from enginehouse_interceptors.loops import Loops
 from enginehouse_interceptors.small_tasks import SmallTasks
 from enginehouse_interceptors.tool_calls import ToolCalls
 from enginehouse_interceptors.volatile_lines import VolatileLines
+from enginehouse_kit.interceptors import Interceptor
 
 
 @hookimpl

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import msgspec
 
-from enginehouse import Interceptor, Period
-from enginehouse.interceptors import Answer, AnswerFilter, InterceptedRequest
+from enginehouse import Period
 from enginehouse_interceptors.kept_answers import KeepingFilter, KeptAnswers, asked_of, key_of
+from enginehouse_kit.interceptors import Answer, AnswerFilter, InterceptedRequest, Interceptor
 
 
 class Answers(Interceptor):

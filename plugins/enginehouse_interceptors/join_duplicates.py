@@ -8,9 +8,9 @@ from typing import Annotated
 
 import msgspec
 
-from enginehouse import Interceptor, Period
-from enginehouse.interceptors import Answer, AnswerFilter, InterceptedRequest, Join, Refuse
+from enginehouse import Period
 from enginehouse_interceptors.kept_answers import KeepingFilter, KeptAnswers, key_of
+from enginehouse_kit.interceptors import Answer, AnswerFilter, InterceptedRequest, Interceptor, Join, Refuse
 
 _MOST = 10_000
 """Requests in flight that are remembered."""

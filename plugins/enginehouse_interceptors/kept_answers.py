@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from enginehouse.interceptors import Answer, AnswerFilter, Event, InterceptedRequest
+from enginehouse_kit.interceptors import Answer, AnswerFilter, Event, InterceptedRequest
 
 _object = msgspec.json.Decoder(dict[str, Any]).decode
 

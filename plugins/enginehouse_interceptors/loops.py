@@ -7,8 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from enginehouse import Interceptor
-from enginehouse.interceptors import AnswerFilter, Event, InterceptedRequest, Refuse
+from enginehouse_kit.interceptors import AnswerFilter, Event, InterceptedRequest, Interceptor, Refuse
 
 _PROBE = 24
 """Characters at the end of a text; the distance to their last earlier place is the length of a repeated piece."""

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from enginehouse import Interceptor
-from enginehouse.interceptors import Change, InterceptedRequest
 from enginehouse_interceptors.kept_answers import asked_of
+from enginehouse_kit.interceptors import Change, InterceptedRequest, Interceptor
 
 PATTERNS = (
     # Open WebUI: backend/open_webui/config.py, DEFAULT_*_PROMPT_TEMPLATE

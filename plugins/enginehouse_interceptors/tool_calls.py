@@ -9,9 +9,8 @@ from uuid import uuid4
 
 import msgspec
 
-from enginehouse import Interceptor
-from enginehouse.interceptors import AnswerFilter, Event, InterceptedRequest
 from enginehouse_interceptors.kept_answers import asked_of
+from enginehouse_kit.interceptors import AnswerFilter, Event, InterceptedRequest, Interceptor
 
 _MOST_HELD = 256 * 1024
 """Characters of a call; a longer one passes as text."""

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from enginehouse import ConfigError, Interceptor
-from enginehouse.interceptors import Change, InterceptedRequest
+from enginehouse import ConfigError
 from enginehouse_interceptors.kept_answers import asked_of
+from enginehouse_kit.interceptors import Change, InterceptedRequest, Interceptor
 from enginehouse_kit.prefixes.volatile_lines import VOLATILE_LINES, without_volatile_lines
 
 _INSTRUCTS = ("system", "developer")

@@ -3,7 +3,7 @@
 ::
 
     kinds                            the kinds of types that bundled plugins use and the core does not, from these:
-    guards, discoverers, scalers, rescheduling, limit_stores, usage_stores   their interfaces
+    guards, interceptors, discoverers, scalers, rescheduling, limit_stores, usage_stores   their interfaces
     drivers/, schedulers, limits/    base classes and bookkeeping
     credentials                      what requests show, for authenticators
     cache_events/                    follows the prefix caches of engines

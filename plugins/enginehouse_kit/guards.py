@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from enginehouse.interceptors import Change, Refuse
+from enginehouse_kit.interceptors import Change, Refuse
 
 __all__ = ["Guard", "GuardAnswer", "GuardRequest"]
 

@@ -5,12 +5,21 @@ from __future__ import annotations
 from enginehouse import Kind
 from enginehouse_kit.discoverers import Discoverer
 from enginehouse_kit.guards import Guard
+from enginehouse_kit.interceptors import Interceptor
 from enginehouse_kit.limit_stores import LimitStore
 from enginehouse_kit.rescheduling import Migrator, ReschedulingPolicy
 from enginehouse_kit.scalers import Scaler
 from enginehouse_kit.usage_stores import UsageStore
 
 KINDS = (
+    Kind(
+        "interceptor",
+        "register_interceptors",
+        Interceptor,
+        "interceptors, chosen by ``interceptors``, in that order.",
+        stays=True,
+        acts=True,
+    ),
     Kind(
         "scaler",
         "register_scalers",

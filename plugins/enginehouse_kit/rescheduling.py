@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
+import msgspec
+
 from enginehouse.drivers import EngineClient
 from enginehouse.rescheduling import (
     ClusterView,
@@ -13,12 +15,27 @@ from enginehouse.rescheduling import (
     InstanceView,
     Migrated,
     Migration,
-    Plan,
     RequestView,
     ReschedulingSettings,
 )
 
-__all__ = ["MigrationMeans", "Migrator", "ReschedulingPolicy"]
+__all__ = ["DroppedPair", "MigrationMeans", "Migrator", "Plan", "ReschedulingPolicy"]
+
+
+class DroppedPair(msgspec.Struct, frozen=True, kw_only=True):
+    """Two instances that a policy paired, but between which no request moves."""
+
+    policy: str
+    source: str
+    destination: str
+    why: str
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The migrations to carry out, and the pairs that were considered and dropped."""
+
+    migrations: tuple[Migration, ...] = ()
+    dropped: tuple[DroppedPair, ...] = ()
 
 
 class ReschedulingPolicy(ABC):

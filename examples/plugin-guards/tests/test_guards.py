@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from enginehouse.interceptors import Change, Refuse
 from enginehouse_kit.guards import Guard, GuardRequest
+from enginehouse_kit.interceptors import Change, Refuse
 from enginehouse_kit.testing import check_guard, create, installed_plugins
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse import Interceptor
-from enginehouse.interceptors import Answer, AnswerFilter, Change, Event, InterceptedRequest, Refuse
+from enginehouse_kit.interceptors import Answer, AnswerFilter, Change, Event, InterceptedRequest, Interceptor, Refuse
 from enginehouse_kit.testing import check_interceptor, create, installed_plugins
 
 TYPES = ("answer_cache", "model_header", "stop_loops")

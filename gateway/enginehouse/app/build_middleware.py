@@ -12,13 +12,16 @@ from enginehouse.domain.errors import ConfigError, PluginError
 from enginehouse.domain.foreign import shown
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.drivers import EngineClient
-from enginehouse.interfaces.interceptors import Interceptor, InterceptorAdapter
+from enginehouse.plugin_manager.kinds import KINDS
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.guarded_middleware import GuardedMiddleware
 from enginehouse.relay.middleware import ChosenInterceptor, Middleware, MiddlewareFacts
 from enginehouse.relay.upstream.client import client_of
 
+_INTERCEPTOR = next(kind.interface for kind in KINDS if kind.name == "interceptor") or object
+_ADAPTS = "adapt"
+"""The method by which an ``InterceptorAdapter`` of the kit makes interceptors of what another list names."""
 FoundMiddleware = Mapping[str, tuple[PluginId, Middleware]]
 
 
@@ -80,7 +83,7 @@ def _facts(chosen: Sequence[ChosenInterceptor], context: RelayContext) -> Middle
 
 def _chosen(config: Config, registry: Registry) -> Iterator[ChosenInterceptor]:
     for made, plugin, settings in _made(config, registry, "interceptor", "interceptors"):
-        if isinstance(made, InterceptorAdapter):
+        if hasattr(made, _ADAPTS):
             problem = f"'{plugin.type}' is used with '{made.table}', and sees no request itself"
             raise ConfigError(problem, key="interceptors", remedy="remove it")
         yield ChosenInterceptor(made, plugin, settings.timeout, settings.on_error == "pass", outer=False)
@@ -88,10 +91,10 @@ def _chosen(config: Config, registry: Registry) -> Iterator[ChosenInterceptor]:
 
 def _adapted(config: Config, registry: Registry) -> Iterator[ChosenInterceptor]:
     factories = {type: registry.get("interceptor", type).factory for type in registry.types("interceptor")}
-    adapters: list[tuple[str, InterceptorAdapter]] = [
+    adapters = [
         (name, create(config, registry, "interceptor", name))
         for name, factory in factories.items()
-        if isinstance(factory, type) and issubclass(factory, InterceptorAdapter)
+        if hasattr(factory, _ADAPTS)
     ]
     if config.guards and not any(each.table == "guards" for _, each in adapters):  # they never fail open
         remedy = "enable the plugin 'guards', or remove the key"
@@ -102,7 +105,7 @@ def _adapted(config: Config, registry: Registry) -> Iterator[ChosenInterceptor]:
             passes = settings.on_error == "pass"
             adapt = partial(adapter.adapt, plugin, made, passes=passes)
             prepare(registry, "interceptor", name, lambda: said.append(adapt()))  # noqa: B023 - called at once
-            if not isinstance(said[0], Interceptor):
+            if not isinstance(said[0], _INTERCEPTOR):
                 problem = f"the interceptor '{name}' must make an Interceptor, got {shown(said[0])}"
                 raise registry.get("interceptor", name).error(problem)
             yield ChosenInterceptor(said[0], plugin, settings.timeout, passes, outer=True)

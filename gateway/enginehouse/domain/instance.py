@@ -197,22 +197,6 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True):
         return self.rule == "NUM_REQ" and self.value == self.EVERYTHING
 
 
-class DroppedPair(msgspec.Struct, frozen=True, kw_only=True):
-    """Two instances that a policy paired, but between which no request moves."""
-
-    policy: str
-    source: str
-    destination: str
-    why: str
-
-
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The migrations to carry out, and the pairs that were considered and dropped."""
-
-    migrations: tuple[Migration, ...] = ()
-    dropped: tuple[DroppedPair, ...] = ()
-
-
 class Migrated(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a migration."""
 

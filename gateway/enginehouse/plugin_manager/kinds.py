@@ -19,7 +19,6 @@ from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.hooks import Kind as Kind
-from enginehouse.interfaces.interceptors import Interceptor
 from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.misspelt import misspelt
 from enginehouse.interfaces.model_sources import ModelSource
@@ -80,14 +79,6 @@ KINDS: tuple[Kind, ...] = (
         Continuer,
         "what keeps streams and continues them at other engines. A gateway has one at most.",
         stays=True,
-    ),
-    Kind(
-        "interceptor",
-        "register_interceptors",
-        Interceptor,
-        "interceptors, chosen by ``interceptors``, in that order.",
-        stays=True,
-        acts=True,
     ),
     Kind(
         "middleware",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.plugin_id import PluginId
@@ -12,7 +12,6 @@ from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import InferenceRequest
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.drivers import EngineClient
-from enginehouse.interfaces.interceptors import Interceptor
 from enginehouse.interfaces.protocols import Protocol as ClientProtocol
 from enginehouse.interfaces.protocols import Translation
 from enginehouse.relay.engine_memory import EngineMemory
@@ -27,7 +26,7 @@ class ChosenInterceptor(NamedTuple):
     requests before the others do, and answers after them, and no request may ``Join`` another one there.
     """
 
-    interceptor: Interceptor
+    interceptor: Any
     plugin: PluginId
     timeout: float
     passes: bool

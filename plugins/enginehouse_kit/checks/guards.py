@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from enginehouse.interceptors import Change, Refuse
 from enginehouse_kit.expect import expect
 from enginehouse_kit.guards import Guard, GuardAnswer, GuardRequest
+from enginehouse_kit.interceptors import Change, Refuse
 
 BODIES: tuple[Any, ...] = (
     {"model": "m", "messages": [{"role": "user", "content": "Hello"}]},

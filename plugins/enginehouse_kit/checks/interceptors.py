@@ -8,10 +8,18 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from enginehouse import Interceptor
-from enginehouse.interceptors import Answer, AnswerFilter, Change, Event, InterceptedRequest, Join, Refuse
 from enginehouse_kit.checks.guards import ANSWERS, BODIES, check_change, check_refusal, encoded, escaped
 from enginehouse_kit.expect import expect
+from enginehouse_kit.interceptors import (
+    Answer,
+    AnswerFilter,
+    Change,
+    Event,
+    InterceptedRequest,
+    Interceptor,
+    Join,
+    Refuse,
+)
 
 _HEAD = {"content-type": "application/json", "x-request-id": "r1"}
 _STREAM_HEAD = {"content-type": "text/event-stream; charset=utf-8", "x-request-id": "r1"}

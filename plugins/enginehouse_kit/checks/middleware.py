@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from enginehouse import Interceptor, Middleware, Protocol, RequestError
+from enginehouse import Middleware, Protocol, RequestError
 from enginehouse.callers import AdmittedCaller
 from enginehouse.drivers import EngineClient
 from enginehouse.errors import NotFound
-from enginehouse.interceptors import Refuse
 from enginehouse.middleware import (
     ChosenInterceptor,
     EngineMemory,
@@ -23,6 +22,7 @@ from enginehouse.middleware import (
 from enginehouse.protocols import Envelope, Forwarded, ProtocolRequest
 from enginehouse.runtime import PluginId
 from enginehouse_kit.expect import expect
+from enginehouse_kit.interceptors import Interceptor, Refuse
 
 _PATH = "/v1/completions"
 _BODY = b'{"model":"m","prompt":"Hi"}'

@@ -11,18 +11,16 @@ from enginehouse.drivers import EngineClient
 from enginehouse.errors import NotFound
 from enginehouse.rescheduling import (
     ClusterView,
-    DroppedPair,
     InstanceAddress,
     InstanceStatus,
     InstanceView,
     Migration,
-    Plan,
     RequestView,
     ReschedulingSettings,
 )
 from enginehouse_kit.checks.speed import warn_if_slow
 from enginehouse_kit.expect import expect
-from enginehouse_kit.rescheduling import Migrator, ReschedulingPolicy
+from enginehouse_kit.rescheduling import DroppedPair, Migrator, Plan, ReschedulingPolicy
 from enginehouse_kit.selection import MIGRATION_ORDERS, MIGRATION_RULES
 
 _NOW_MS = 1_000_000

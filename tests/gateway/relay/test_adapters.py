@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from enginehouse import ConfigError, Interceptor, PluginError
+from enginehouse import ConfigError, PluginError
 from enginehouse.config.schema import PluginSettings
-from enginehouse.interceptors import InterceptedRequest, InterceptorAdapter, Join, Refuse
 from enginehouse.plugin_manager.discovery import collect
 from enginehouse.plugin_manager.registry import Registered, Registry
 from enginehouse.runtime import PluginId
 from enginehouse_kit.guards import Guard
+from enginehouse_kit.interceptors import InterceptedRequest, Interceptor, InterceptorAdapter, Join, Refuse
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway
 

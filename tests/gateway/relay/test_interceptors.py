@@ -11,9 +11,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from enginehouse import Interceptor
 from enginehouse.config.schema import PluginSettings
-from enginehouse.interceptors import Answer, AnswerFilter, Change, Event, InterceptedRequest, Join, Refuse
 from enginehouse.plugin_manager.discovery import collect
 from enginehouse.plugin_manager.registry import Registered, Registry
 from enginehouse.relay.answers.reply import Reply
@@ -21,6 +19,16 @@ from enginehouse.relay.jobs.job import InferenceJob
 from enginehouse.relay.relayed_request import RelayedRequest
 from enginehouse_interception.interception import Interception, Interceptors
 from enginehouse_kit.guards import Guard, GuardAnswer, GuardRequest
+from enginehouse_kit.interceptors import (
+    Answer,
+    AnswerFilter,
+    Change,
+    Event,
+    InterceptedRequest,
+    Interceptor,
+    Join,
+    Refuse,
+)
 from tests.support.keys import bearer, key
 from tests.support.paths import ROOT
 from tests.support.raw_client import RawResponse

@@ -11,10 +11,10 @@ import pytest
 
 from enginehouse import ConfigError
 from enginehouse.config.schema import PluginSettings
-from enginehouse.interceptors import Change, Refuse
 from enginehouse.plugin_manager.discovery import collect
 from enginehouse.plugin_manager.registry import Registered, Registry
 from enginehouse_kit.guards import Guard, GuardAnswer, GuardRequest
+from enginehouse_kit.interceptors import Change, Refuse
 from tests.support.keys import bearer, key
 from tests.support.raw_client import RawResponse
 from tests.support.scripted_engine import ScriptedEngine, StartEngine, chunk

@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
-from enginehouse import Interceptor
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.interceptors import AnswerFilter, Event, Refuse
-from enginehouse.interfaces.interceptors import Passed
 from enginehouse.relay.engine_memory import EngineMemory, HeldAnswer
 from enginehouse.relay.response_writer import ResponseWriter
 from enginehouse_interception.answer_filters import AnswerFilters
 from enginehouse_interception.filtering_writer import FilteringWriter
 from enginehouse_interception.stage import InForce, Stage
+from enginehouse_kit.interceptors import AnswerFilter, Event, Interceptor, Passed, Refuse
 
 DONE = b"data: [DONE]\n\n"
 

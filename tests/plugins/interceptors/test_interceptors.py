@@ -9,9 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import Interceptor
-from enginehouse.interceptors import Answer, AnswerFilter, Change, Event, InterceptedRequest, Join, Refuse
 from enginehouse_interceptors.kept_answers import KeptAnswers
+from enginehouse_kit.interceptors import (
+    Answer,
+    AnswerFilter,
+    Change,
+    Event,
+    InterceptedRequest,
+    Interceptor,
+    Join,
+    Refuse,
+)
 from enginehouse_kit.testing import create
 
 

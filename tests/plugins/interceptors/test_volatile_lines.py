@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from enginehouse import ConfigError
-from enginehouse.interceptors import Change, InterceptedRequest
 from enginehouse_interceptors.volatile_lines import VolatileLines
+from enginehouse_kit.interceptors import Change, InterceptedRequest
 
 NONCE = "x-anthropic-billing-header: cc_version=2.1; cch=a1b2;\n"
 

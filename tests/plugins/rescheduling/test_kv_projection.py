@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from enginehouse import Role
-from enginehouse.rescheduling import InstanceView, Plan, RequestView
+from enginehouse.rescheduling import InstanceView, RequestView
+from enginehouse_kit.rescheduling import Plan
 from tests.support.cluster_views import instance, pairs, policy, view
 
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from enginehouse.interceptors import Change
 from enginehouse_kit.guards import Guard, GuardAnswer, GuardRequest
+from enginehouse_kit.interceptors import Change
 
 _ADDRESS = re.compile(r"[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9.-]{1,63}\.[A-Za-z]{2,24}")
 _MASK = "[e-mail]"

@@ -7,8 +7,8 @@ from urllib.request import Request, urlopen
 
 import msgspec
 
-from enginehouse.interceptors import Refuse
 from enginehouse_kit.guards import Guard, GuardRequest
+from enginehouse_kit.interceptors import Refuse
 
 _TIMEOUT_S = 10.0
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from enginehouse import Interceptor, Register, hookimpl
+from enginehouse import Register, hookimpl
 from enginehouse_interceptor_examples.answer_cache import AnswerCache
 from enginehouse_interceptor_examples.model_header import ModelHeader
 from enginehouse_interceptor_examples.stop_loops import StopLoops
+from enginehouse_kit.interceptors import Interceptor
 
 
 @hookimpl

@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import Interceptor
-from enginehouse.interceptors import Answer, AnswerFilter, Event, InterceptedRequest
+from enginehouse_kit.interceptors import Answer, AnswerFilter, Event, InterceptedRequest, Interceptor
 
 _READ = msgspec.json.Decoder(dict[str, Any]).decode
 _KEPT = frozenset({"text", "finish", "usage", "other"})

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from enginehouse import Interceptor
-from enginehouse.interceptors import Change, InterceptedRequest
+from enginehouse_kit.interceptors import Change, InterceptedRequest, Interceptor
 
 
 class ModelHeader(Interceptor):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from enginehouse import Interceptor
-from enginehouse.interceptors import AnswerFilter, Event, InterceptedRequest, Refuse
+from enginehouse_kit.interceptors import AnswerFilter, Event, InterceptedRequest, Interceptor, Refuse
 
 _PROBE = 24
 """Characters at the end of a text whose last earlier place tells how long a repeated piece is."""

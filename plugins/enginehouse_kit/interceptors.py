@@ -9,8 +9,23 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from enginehouse.domain.plugin_id import PluginId
-from enginehouse.interfaces.misspelt import misspelt
+from enginehouse.runtime import PluginId
+from enginehouse.settings import misspelt
+
+__all__ = [
+    "Answer",
+    "AnswerFilter",
+    "Change",
+    "Event",
+    "EventKind",
+    "InterceptedRequest",
+    "Interceptor",
+    "InterceptorAdapter",
+    "Join",
+    "Passed",
+    "Refuse",
+    "Whole",
+]
 
 EventKind = Literal["text", "thinking", "tool", "refusal", "usage", "finish", "error", "other"]
 
