@@ -181,6 +181,7 @@ class EngineCosts:
             self._compare(row)
         fastest = row.fastest
         costs: list[float] = []
+        trusts: list[float] = []
         limited = 0
         for load in row.loads:
             limited |= load.slots
@@ -193,9 +194,9 @@ class EngineCosts:
                 unread = tokens - there if there < tokens else 0.0
             read = ahead + OVERHEAD + work(unread, factor + more)
             costs.append(row.worse[place] + wait + rate_beside(rate, fastest, trust) * read)
+            trusts.append(trust)
         late: list[float] = []
         if not stream and not row.write_alike:
-            trusts = [self._figures(row, place)[4] for place in range(len(costs))]
             late = lags([_pace(engine) for engine in row.engines], trusts)
         lost = self._evictions(row, cached, tokens) if self._crowded else []
         if late or lost or row.adapters:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
@@ -12,14 +11,10 @@ from enginehouse.config.schema import CheckSettings
 from enginehouse.domain.backend_status import BackendStatus
 from enginehouse.domain.capabilities import UNKNOWN, Capabilities
 from enginehouse.domain.replica import ASSUMED_LOAD_S, Candidate, Health, Load, ReplicaState, Role, replica_name
-from enginehouse.fleet.health import HealthTracker
+from enginehouse.fleet.health import ErrorWindow, HealthTracker
 
 NEVER: Final = float("inf")
 _LONGEST_DOUBLINGS: Final = 6
-_CELL_S: Final = 10.0
-_CELLS: Final = 12
-_FEWEST_ANSWERS: Final = 10
-"""Fewer answers say nothing of a share."""
 _READY = (ReplicaState.READY, 0.0, 0)
 _STOPPED = (ReplicaState.STOPPED, ASSUMED_LOAD_S, 0)
 
@@ -114,38 +109,6 @@ class RoutingPauses:
         """The end of the pause that ends first after ``now``; ``NEVER`` without one."""
         ends = (self.left_alone_until, *(each.until for each in self.suspicions.values()))
         return min((end for end in ends if end > now), default=NEVER)
-
-
-class ErrorWindow:
-    """Counts good and bad answers in cells of ten seconds.
-
-    The window moves with bad answers and with probes, so that good answers need no clock. Times are in seconds.
-    """
-
-    __slots__ = ("_bad", "_cells", "_ends", "good")
-
-    def __init__(self) -> None:
-        self.good = self._bad = 0
-        self._ends = 0.0
-        self._cells: deque[tuple[int, int]] = deque(maxlen=_CELLS)
-
-    def failed(self, now: float) -> float:
-        """Count a bad answer at ``now``. Returns the share."""
-        self.share(now)
-        self._bad += 1
-        return self.share(now)
-
-    def share(self, now: float) -> float:
-        """The share of bad answers at ``now``, from 0 to 1; 0 while there are fewer than ten answers."""
-        if now >= self._ends:
-            passed = int(min((now - self._ends) // _CELL_S, _CELLS)) if self._ends else 0
-            self._cells.append((self.good, self._bad))
-            self._cells.extend([(0, 0)] * passed)
-            self.good = self._bad = 0
-            self._ends = now + _CELL_S
-        bad = self._bad + sum([cell[1] for cell in self._cells])
-        answers = bad + self.good + sum([cell[0] for cell in self._cells])
-        return bad / answers if answers >= _FEWEST_ANSWERS else 0.0
 
 
 class LiveBackend:

@@ -90,6 +90,7 @@ class ClientConnection:
         self._parser: Any = httptools.HttpRequestParser(self)
         self._pieces = RequestPieces()
         self._known: KnownHead[AlikeHeads] = KnownHead(*VARYING)
+        self._repeated = RepeatedHeaders()
         self._unread, self._unread_since = 0, 0.0
         self._url = b""
         self._headers: Headers = []
@@ -340,6 +341,8 @@ class ClientConnection:
         body = self._known.read(data)
         if body is None:
             return False
+        if not self._known.is_same:
+            self._repeated = repeated_headers(self._known)
         alike = self._known.meaning
         self._charged = 0
         self._last = inbound = Inbound(
@@ -350,7 +353,7 @@ class ClientConnection:
             b"POST",
             alike.target,
             self._admission.hot_paths[alike.target],
-            repeated_headers(self._known),
+            self._repeated,
             self.keeps,
             True,
         )
@@ -551,8 +554,9 @@ def repeated_headers(known: KnownHead[AlikeHeads]) -> RepeatedHeaders:
     alike = known.meaning
     headers = RepeatedHeaders(alike.headers)
     headers.alike, headers.traceparent, headers.request_id = alike, b"", alike.request_id
-    for place, value in zip(known.places, known.values, strict=True):
-        name = headers[place][0]
+    values = known.values
+    for number, place in enumerate(known.places):
+        name, value = headers[place][0], values[number]
         headers[place] = (name, value)
         if name == b"traceparent":
             headers.traceparent = value

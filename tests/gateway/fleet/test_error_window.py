@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse.fleet.live_backend import ErrorWindow
+from enginehouse.fleet.health import ErrorWindow
 
 
 def test_a_few_answers_say_nothing() -> None:
