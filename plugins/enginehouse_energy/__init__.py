@@ -4,7 +4,6 @@
 
     service    reads the meters, and adds to usage and metrics
     meters     counters of GPUs (NVML) and processors (RAPL)
-    shares     splits what was used by the tokens in flight
 """
 
 from __future__ import annotations

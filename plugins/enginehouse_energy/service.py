@@ -1,11 +1,11 @@
-"""Reads the meters of this machine, and adds what was used to usage and metrics."""
+"""Reads the meters of this machine, splits what was used by the tokens in flight, and adds it to usage and metrics."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -14,7 +14,6 @@ from enginehouse import Service
 from enginehouse.callers import UsageRow
 from enginehouse.services import Measured, MetricInfo, ServiceGateway
 from enginehouse_energy.meters import Meter, Nvml, Rapl
-from enginehouse_energy.shares import IDLE, Share, split, used
 
 _EVERY_S: Final = 1.0
 _HOUR_S: Final = 3600
@@ -22,13 +21,37 @@ _MOST_SERIES: Final = 1000
 """Callers of identity providers are many: above so many, further ones count together."""
 _OTHER: Final = "other"
 _HERE: Final = ("127.0.0.1", "localhost", "::1")
-
 JOULES = MetricInfo(
     "counter",
     "enginehouse_energy_joules",
     "Energy of this machine, by the requests that its engines served; idle without a model.",
     ("host", "model", "key"),
 )
+
+
+class Share(NamedTuple):
+    """Who uses energy. Without a model nobody does: it is idle."""
+
+    host: str = ""
+    model: str = ""
+    key: str = ""
+
+
+IDLE = Share()
+
+
+def split(joules: float, tokens: Iterable[tuple[Share, int]]) -> Mapping[Share, float]:
+    """``joules`` by the ``tokens`` of live requests. A request counts as one token at least."""
+    weights: dict[Share, int] = {}
+    for share, count in tokens:
+        weights[share] = weights.get(share, 0) + max(1, count)
+    whole = sum(weights.values())
+    return {share: joules * weight / whole for share, weight in weights.items()} if whole else {IDLE: joules}
+
+
+def used(before: Mapping[str, float], now: Mapping[str, float]) -> float:
+    """The joules between two readings of devices. A device that is new, or has begun again, counts from the next."""
+    return sum(max(0.0, joules - before[name]) for name, joules in now.items() if name in before)
 
 
 class Energy(Service):

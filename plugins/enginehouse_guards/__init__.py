@@ -1,12 +1,4 @@
-"""Guards as interceptors: what the list ``guards`` names sees requests first and answers last.
-
-::
-
-    adapter       makes an interceptor of each guard
-    answers       has a guard look at one answer
-    texts         the text of one choice, whose end is held back for the guard
-    active_guard  a guard, and what follows if it fails
-"""
+"""Guards as interceptors: what the list ``guards`` names sees requests first and answers last."""
 
 from __future__ import annotations
 

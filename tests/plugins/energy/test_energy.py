@@ -18,8 +18,7 @@ from enginehouse.rescheduling import RequestView
 from enginehouse.runtime import Clock
 from enginehouse_callers.sqlite_usage import SqliteUsage
 from enginehouse_energy.meters import Nvml, Rapl
-from enginehouse_energy.service import JOULES, Energy
-from enginehouse_energy.shares import IDLE, Share, split, used
+from enginehouse_energy.service import IDLE, JOULES, Energy, Share, split, used
 from enginehouse_kit.engines import SimEngine
 from enginehouse_kit.fake_service_gateway import FakeGatewayRequest, FakeServiceGateway
 from enginehouse_kit.gateway import RunningGateway
