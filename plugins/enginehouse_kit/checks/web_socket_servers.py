@@ -77,33 +77,25 @@ def check_web_socket_server(factory: Callable[[], WebSocketServer]) -> None:
 
 
 async def _check(it: WebSocketServer) -> None:
-    page = await _opened(it, _HEADERS, None)
-    expect(b" 101 " in page or not page.startswith(b"HTTP/1.1 2"), f"a page answers with a WebSocket, got {page!r}")
     for what, headers, engine in (
+        ("a page", _HEADERS, None),
         ("a client that may not use the model", _HEADERS, _Refused),
         ("a wrong handshake", _HEADERS[:-1], None),
     ):
-        answer = await _opened(it, headers, engine)
+        connection, tasks = _Connection(), set[asyncio.Task[None]]()
+        shared = set[Any](), tasks, EngineMemory()
+        it.open(Handshake(connection, b"/ws", headers, b"", 1 << 20, *shared, engine, _accepts, {"path": "/ws"}))
+        for _ in range(_STEPS):
+            await asyncio.sleep(0)
+        answer = connection.written
         expect(answer.startswith(b"HTTP/1.1 "), f"{what} must get an HTTP response, got {answer!r}")
-        expect(b" 101 " not in answer, f"{what} must get no WebSocket")
-
-
-async def _opened(it: WebSocketServer, headers: Headers, engine: Callable[[], WebSocketToEngine] | None) -> bytes:
-    """What a client gets, whose connection has ended unless it is a WebSocket."""
-    connection, tasks = _Connection(), set[asyncio.Task[None]]()
-    scope = {"type": "websocket", "asgi": {"version": "3.0"}, "path": "/ws"}
-    it.open(Handshake(connection, b"/ws", headers, b"", 1 << 20, set(), tasks, EngineMemory(), engine, _accepts, scope))
-    for _ in range(_STEPS):
-        await asyncio.sleep(0)
-    expect(bool(connection.written), "a handshake must be answered")
-    is_open = b" 101 " in connection.written
-    expect(is_open or connection.ended, "a connection that has not become a WebSocket must close")
-    written = connection.written
-    for task in tasks:
-        task.cancel()
-    if connection.protocol is not None:
-        connection.protocol.connection_lost(None)
-    return written
+        is_open = b" 101 " in answer
+        expect(not is_open or what == "a page", f"{what} must get no WebSocket")
+        expect(is_open or connection.ended, "a connection that has not become a WebSocket must close")
+        for task in tasks:
+            task.cancel()
+        if connection.protocol is not None:
+            connection.protocol.connection_lost(None)
 
 
 async def _accepts(scope: Any, receive: Any, send: Any) -> None:
