@@ -1,4 +1,4 @@
-"""A fake engine for tests of drivers: answers from a table, without a process."""
+"""A fake engine for tests, without a process, and a share of the memory for engines' answers."""
 
 from __future__ import annotations
 
@@ -52,3 +52,20 @@ class FakeEngineClient:
         if isinstance(page, Exception):
             raise page
         return page
+
+
+class FakeShare:
+    """Counts the bytes that are held. A ``MemoryShare``; ``FakeShare`` itself makes them, as a ``NewShare`` does."""
+
+    def __init__(self, most: int = 0) -> None:
+        self.most = most
+        self.size = 0
+
+    def take(self, size: int) -> str:
+        """Count ``size`` more bytes."""
+        self.size += size
+        return ""
+
+    def give_back(self) -> None:
+        """Count all bytes out."""
+        self.size = 0

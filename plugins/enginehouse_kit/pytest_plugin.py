@@ -87,6 +87,6 @@ def enginehouse_plugins() -> list[Row]:
 @pytest.fixture(scope="session")
 def enginehouse_check() -> CheckType:
     """Runs the conformance check of a registered type: ``enginehouse_check("filter", "my_filter")``."""
-    from enginehouse_kit.by_kind import check_type
+    from enginehouse_kit.checks import check_type
 
     return check_type

@@ -1,4 +1,4 @@
-"""Writes the first files of a new plugin."""
+"""``enginehouse plugins new``: writes the first files of a new plugin."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from string import Template
+
+import click
 
 from enginehouse import PluginError
 from enginehouse.settings import did_you_mean
@@ -133,3 +135,28 @@ def _package(module: str, kinds: Sequence[Kind], values: Sequence[dict[str, str]
 
 def _filled(template: str, values: dict[str, str]) -> str:
     return Template(_TEMPLATES.joinpath(template).read_text("utf-8")).substitute(values)
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--kind",
+    "kinds",
+    metavar="KIND,...",
+    default="filter",
+    show_default=True,
+    help=f"The kinds that the plugin registers: {', '.join(kind.name for kind in KINDS)}.",
+)
+@click.option(
+    "--directory",
+    "-d",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(),
+    help="Where to create the plugin's folder; else in the current directory.",
+)
+def new(name: str, kinds: str, directory: Path) -> None:
+    """Write the first files of the plugin NAME.
+
+    They are a distribution that installs and passes its own tests."""
+    folder = write_plugin(name.removeprefix("enginehouse-"), directory, [kind.strip() for kind in kinds.split(",")])
+    click.echo(f"{folder}\ntry: cd {folder} && pip install --editable '.[test]' && pytest")

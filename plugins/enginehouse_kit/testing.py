@@ -15,7 +15,6 @@
 
 from __future__ import annotations
 
-from enginehouse_kit.by_kind import check_type, check_without_effects
 from enginehouse_kit.checks import (
     HttpEngineClient,
     SlowPluginWarning,
@@ -44,13 +43,14 @@ from enginehouse_kit.checks import (
     check_service,
     check_strategy,
     check_swapper,
+    check_type,
     check_usage_store,
     check_web_socket_server,
+    check_without_effects,
 )
 from enginehouse_kit.fake_effects import AtMost, FakeEffects, FakeSwap, OneAtATime
-from enginehouse_kit.fake_engine import FakeEngineClient
+from enginehouse_kit.fake_engine import FakeEngineClient, FakeShare
 from enginehouse_kit.fake_service_gateway import FakeGatewayRequest, FakeServiceGateway
-from enginehouse_kit.fake_share import FakeShare
 from enginehouse_kit.installed.listing import Row, installed_plugins
 from enginehouse_kit.make import candidate, request, request_record, requirements
 from enginehouse_kit.played_server import PlayedServer

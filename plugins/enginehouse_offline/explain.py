@@ -17,10 +17,9 @@ from enginehouse.errors import NotFound
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.routing_facts import UNKNOWN, Explanation
 from enginehouse.tickets import SwapPlan
-from enginehouse_kit.files import read_file
+from enginehouse_kit.files import read_file, read_view
 from enginehouse_kit.gateway_client import GatewayClient
 from enginehouse_kit.output import print_json, printable
-from enginehouse_kit.view_file import read_view
 
 
 class BackendState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

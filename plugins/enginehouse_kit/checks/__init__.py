@@ -10,19 +10,23 @@ A violation raises ``AssertionError`` with the rule and the offending value. A s
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
 from enginehouse_kit.checks.authenticators import check_authenticator as check_authenticator
+from enginehouse_kit.checks.backends import check_discoverer as check_discoverer
+from enginehouse_kit.checks.backends import check_model_source as check_model_source
+from enginehouse_kit.checks.backends import check_scaler as check_scaler
 from enginehouse_kit.checks.continuers import check_continuer as check_continuer
-from enginehouse_kit.checks.discoverers import check_discoverer as check_discoverer
 from enginehouse_kit.checks.drivers import check_driver as check_driver
 from enginehouse_kit.checks.extractors import check_extractor as check_extractor
-from enginehouse_kit.checks.guards import check_guard as check_guard
+from enginehouse_kit.checks.interceptors import check_guard as check_guard
 from enginehouse_kit.checks.interceptors import check_interceptor as check_interceptor
 from enginehouse_kit.checks.launchers import check_launcher as check_launcher
-from enginehouse_kit.checks.limit_stores import check_limit_store as check_limit_store
 from enginehouse_kit.checks.live_engine import HttpEngineClient as HttpEngineClient
 from enginehouse_kit.checks.live_engine import check_live_engine as check_live_engine
 from enginehouse_kit.checks.middleware import check_middleware as check_middleware
-from enginehouse_kit.checks.model_sources import check_model_source as check_model_source
 from enginehouse_kit.checks.observers import check_observer as check_observer
 from enginehouse_kit.checks.protocols import check_protocol as check_protocol
 from enginehouse_kit.checks.rescheduling_checks import check_migrator as check_migrator
@@ -30,12 +34,34 @@ from enginehouse_kit.checks.rescheduling_checks import check_rescheduling_policy
 from enginehouse_kit.checks.routing import check_filter as check_filter
 from enginehouse_kit.checks.routing import check_scorer as check_scorer
 from enginehouse_kit.checks.routing import check_strategy as check_strategy
-from enginehouse_kit.checks.scalers import check_scaler as check_scaler
 from enginehouse_kit.checks.schedulers import check_scheduler as check_scheduler
 from enginehouse_kit.checks.services import check_service as check_service
-from enginehouse_kit.checks.speed import SlowPluginWarning as SlowPluginWarning
+from enginehouse_kit.checks.stores import check_limit_store as check_limit_store
+from enginehouse_kit.checks.stores import check_usage_store as check_usage_store
 from enginehouse_kit.checks.surfaces import check_command as check_command
 from enginehouse_kit.checks.surfaces import check_routes as check_routes
 from enginehouse_kit.checks.swappers import check_swapper as check_swapper
-from enginehouse_kit.checks.usage_stores import check_usage_store as check_usage_store
 from enginehouse_kit.checks.web_socket_servers import check_web_socket_server as check_web_socket_server
+from enginehouse_kit.expect import SlowPluginWarning as SlowPluginWarning
+from enginehouse_kit.plugin_manager import KINDS, create
+
+CHECKS: Mapping[str, Callable[[Callable[[], Any]], None]] = {
+    kind.name: globals()[f"check_{kind.name}"] for kind in KINDS
+}
+"""The check of each kind, by name, in the order of the hooks."""
+
+_WITH_EFFECTS = {kind.name for kind in KINDS if kind.acts}
+
+
+def check_type(kind: str, type: str, parameters: Mapping[str, Any] | None = None) -> None:
+    """Run the conformance check of its kind on a registered type: ``check_type("scorer", "my_scorer")``.
+
+    Raises ``AssertionError`` with the rule that the plugin breaks.
+    """
+    CHECKS[kind](partial(create, kind, type, parameters))
+
+
+def check_without_effects(kind: str, factory: Callable[[], Any]) -> None:
+    """Run the check of ``kind``, unless it starts processes, reaches other machines, or lets an observer write."""
+    if kind not in _WITH_EFFECTS:
+        CHECKS[kind](factory)

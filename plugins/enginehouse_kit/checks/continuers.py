@@ -10,7 +10,7 @@ from enginehouse.continuers import Gathering, KeptStream, Rest, StreamTokens
 from enginehouse.drivers import Continuation, PartialAnswer, SupportsContinuation
 from enginehouse.errors import CannotContinue
 from enginehouse_kit.expect import expect
-from enginehouse_kit.fake_share import FakeShare
+from enginehouse_kit.fake_engine import FakeShare
 
 _PATH = "/v1/chat/completions"
 _BODY = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"Hi"}]}'

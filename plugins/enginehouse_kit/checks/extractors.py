@@ -11,8 +11,7 @@ import msgspec
 
 from enginehouse import Extractor, InferenceRequest, InvalidRequest, Requirements
 from enginehouse_kit.checks.samples import requests
-from enginehouse_kit.checks.speed import affordable
-from enginehouse_kit.expect import expect
+from enginehouse_kit.expect import affordable, expect
 
 _FIELDS: Final = [field.name for field in fields(Requirements)]
 _OTHERS: dict[str, Any] = {

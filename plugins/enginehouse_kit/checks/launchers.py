@@ -6,19 +6,17 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from enginehouse import Launcher
 from enginehouse.errors import LoadFailed
 from enginehouse.launchers import EngineNeeds, EngineProcess, Exit, LaunchLine, Place
-from enginehouse_kit.expect import expect
-
-T = TypeVar("T")
+from enginehouse_kit.expect import expect, within
 
 _VARIABLE = "LAUNCHER_CHECK"
 _SECRET = "LAUNCHER_CHECK_SECRET"
@@ -64,7 +62,7 @@ class _Check:
         launcher = await self._launcher()
         line = await self._line(launcher, "missing", ["/no/such/program"])
         try:
-            process = await self._soon("launch", launcher.launch("missing", line, _Output()))
+            process = await within(self._timeout, "launch", launcher.launch("missing", line, _Output()))
         except LoadFailed:
             await self._release(launcher, line)
             return
@@ -74,11 +72,11 @@ class _Check:
     async def _end_of_a_program(self) -> None:
         launcher, output = await self._launcher(), _Output()
         line = await self._line(launcher, "short", [*self._python, "-c", _PRINTS])
-        why = await self._soon("why_not", launcher.why_not(line, ()))
+        why = await within(self._timeout, "why_not", launcher.why_not(line, ()))
         expect(why == "", f"why_not must be empty for a program that can start, got {why!r}")
         os.environ[_SECRET] = "withheld"
         try:
-            process = await self._soon("launch", launcher.launch("short", line, output))
+            process = await within(self._timeout, "launch", launcher.launch("short", line, output))
         finally:
             del os.environ[_SECRET]
         how = await self._exit(process)
@@ -88,28 +86,30 @@ class _Check:
         expect(printed, f"output must get all that the program prints before exited returns, got {output.data!r}")
         expect(b"withheld" not in output.data, "a program must not inherit the variables in LaunchLine.withheld")
         expect(await self._exit(process) == how, "exited must return the same again")
-        await self._soon("stop", process.stop(0.0))
+        await within(self._timeout, "stop", process.stop(0.0))
 
     async def _stop_and_adoption(self) -> None:
         launcher, output = await self._launcher(), _Output()
         bare = LaunchLine(command=[], port=_free_port())
-        nothing = await self._soon("adopt", launcher.adopt("stays", bare, {}, output))
+        nothing = await within(self._timeout, "adopt", launcher.adopt("stays", bare, {}, output))
         expect(nothing is None, f"adopt must return None for an engine that does not run, got {nothing!r}")
         line = await self._line(launcher, "stays", [*self._python, "-c", _STAYS])
-        process = await self._soon("launch", launcher.launch("stays", line, output))
+        process = await within(self._timeout, "launch", launcher.launch("stays", line, output))
         try:
             self._check_process(process)
-            memory: Any = await self._soon("memory", process.memory())
+            memory: Any = await within(self._timeout, "memory", process.memory())
             expect(memory is None or isinstance(memory, int), f"memory must return bytes or None, got {memory!r}")
             handle = msgspec.json.decode(msgspec.json.encode(process.handle))
-            found = await self._soon("adopt", (await self._launcher()).adopt("stays", line, handle, _Output()))
+            found = await within(
+                self._timeout, "adopt", (await self._launcher()).adopt("stays", line, handle, _Output())
+            )
             expect(found is not None, "adopt must find an engine that runs, by its handle")
             assert found is not None
             expect(found.address == process.address, f"adopt must find the address {process.address!r}")
         finally:
-            await self._soon("stop", process.stop(5.0))
+            await within(self._timeout, "stop", process.stop(5.0))
         await self._exit(process)
-        gone = await self._soon("adopt", (await self._launcher()).adopt("stays", line, handle, _Output()))
+        gone = await within(self._timeout, "adopt", (await self._launcher()).adopt("stays", line, handle, _Output()))
         expect(gone is None, f"adopt must return None for an engine that has stopped, got {gone!r}")
 
     def _check_process(self, process: EngineProcess) -> None:
@@ -122,12 +122,12 @@ class _Check:
 
     async def _launcher(self) -> Launcher:
         launcher = self._factory()
-        await self._soon("prepare", launcher.prepare(self._folder))
+        await within(self._timeout, "prepare", launcher.prepare(self._folder))
         return launcher
 
     async def _line(self, launcher: Launcher, name: str, command: Sequence[str]) -> LaunchLine:
         """The launch line of ``command`` in the place that ``launcher`` finds."""
-        place: Any = await self._soon("place", launcher.place(name, EngineNeeds(), lambda why: None))
+        place: Any = await within(self._timeout, "place", launcher.place(name, EngineNeeds(), lambda why: None))
         expect(place is None or isinstance(place, Place), f"place must return a Place or None, got {place!r}")
         found = place or Place(port=_free_port())
         return LaunchLine(
@@ -141,19 +141,13 @@ class _Check:
 
     async def _release(self, launcher: Launcher, line: LaunchLine) -> None:
         if line.place is not None:
-            await self._soon("release", launcher.release(line.place))
+            await within(self._timeout, "release", launcher.release(line.place))
 
     async def _exit(self, process: EngineProcess) -> Exit:
-        how: Any = await self._soon("exited", process.exited())
+        how: Any = await within(self._timeout, "exited", process.exited())
         expect(isinstance(how, Exit), f"exited must return an Exit, got {how!r}")
         assert isinstance(how, Exit)
         return how
-
-    async def _soon(self, method: str, work: Awaitable[T]) -> T:
-        try:
-            return await asyncio.wait_for(work, self._timeout)
-        except asyncio.TimeoutError:
-            raise AssertionError(f"{method} must return within {self._timeout:g} seconds") from None
 
 
 class _Output:

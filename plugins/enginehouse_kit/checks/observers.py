@@ -15,8 +15,7 @@ from enginehouse.records import TelemetrySettings
 from enginehouse.rescheduling import Migrated, Migration
 from enginehouse.routing_facts import Reason
 from enginehouse.tickets import SwapDone, SwapId
-from enginehouse_kit.checks.speed import warn_if_slow
-from enginehouse_kit.expect import expect
+from enginehouse_kit.expect import expect, warn_if_slow, within
 from enginehouse_kit.fake_service_gateway import FakeServiceGateway
 from enginehouse_kit.make import candidate, request_record, requirements
 
@@ -51,10 +50,7 @@ async def _started_and_stopped(it: Observer) -> None:
     works.cancel()
     with suppress(asyncio.CancelledError):
         await works
-    try:
-        await asyncio.wait_for(_finished(it.stop()), _STOP_S)
-    except asyncio.TimeoutError:
-        raise AssertionError(f"stop must return within {_STOP_S:g} seconds") from None
+    await within(_STOP_S, "stop", it.stop())
 
 
 async def _finished(made: Awaitable[None] | None) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from enginehouse import InvalidRequest, Protocol, RequestError
 from enginehouse.drivers import ThinkingFields
 from enginehouse.errors import ModelNotFound
 from enginehouse.protocols import Forwarded, Native, ProtocolRequest, Translation
-from enginehouse_kit.expect import expect
+from enginehouse_kit.expect import expect, within
 
-T = TypeVar("T")
+_ANSWER_S = 10.0
 ENGINE_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
 _PART = re.compile(r"\{[^}]*\}")
 """A part of a path that differs from request to request."""
@@ -72,8 +72,7 @@ def _check_request(it: Protocol, path: str, body: bytes) -> None:
         return
     except Exception as error:
         raise AssertionError(f"translate must raise InvalidRequest for {body!r}, not {error!r}") from error
-    if isinstance(made, Awaitable):
-        made = asyncio.run(_awaited(made))
+    made = asyncio.run(within(_ANSWER_S, "translate", made))
     if isinstance(made, Forwarded):
         expect(made.path.startswith("/"), f"path must be one of an engine's, got {made.path!r}")
         _expect_bytes("body", made.body)
@@ -91,16 +90,11 @@ def _check_request(it: Protocol, path: str, body: bytes) -> None:
 
 def _check_native(it: Protocol, path: str, body: bytes) -> None:
     try:
-        made = it.native(ProtocolRequest(path, body, lambda model: model == "m", backends=("a",)))
-        if isinstance(made, Awaitable):
-            made = asyncio.run(_awaited(made))
+        asked = ProtocolRequest(path, body, lambda model: model == "m", backends=("a",))
+        made = asyncio.run(within(_ANSWER_S, "native", it.native(asked)))
     except RequestError:
         return
     expect(isinstance(made, Native), f"native must return a Native, got {made!r}")
-
-
-async def _awaited(made: Awaitable[T]) -> T:
-    return await made
 
 
 def _check_stream(made: Translation) -> None:

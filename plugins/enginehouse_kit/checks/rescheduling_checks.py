@@ -18,8 +18,7 @@ from enginehouse.rescheduling import (
     RequestView,
     ReschedulingSettings,
 )
-from enginehouse_kit.checks.speed import warn_if_slow
-from enginehouse_kit.expect import expect
+from enginehouse_kit.expect import expect, warn_if_slow
 from enginehouse_kit.rescheduling import DroppedPair, Migrator, Plan, ReschedulingPolicy
 from enginehouse_kit.selection import MIGRATION_ORDERS, MIGRATION_RULES
 

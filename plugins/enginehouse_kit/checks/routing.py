@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 from enginehouse import Candidate, ConfigError, Filter, RequestError, Requirements, Scorer, Strategy
 from enginehouse.routing_facts import MOST_REMEMBERED, Load, Placement, Verdict, WeightedScorer
 from enginehouse_kit.checks.samples import MANY, batches, needs
-from enginehouse_kit.checks.speed import affordable
-from enginehouse_kit.expect import expect, expect_sequence
+from enginehouse_kit.expect import affordable, expect, expect_sequence
 from enginehouse_kit.make import candidate, requirements
 
 Decision = tuple[Requirements, Sequence[Candidate]]

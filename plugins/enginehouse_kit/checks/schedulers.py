@@ -10,8 +10,7 @@ from typing import Any
 from enginehouse import ReplicaState, Scheduler
 from enginehouse.errors import LoadFailed, NotEnoughMemory, ReplicaLost, ShuttingDown
 from enginehouse.tickets import HostedReplica, Phase, SwapDone, SwapId
-from enginehouse_kit.checks.speed import warn_if_slow
-from enginehouse_kit.expect import expect, expect_sequence
+from enginehouse_kit.expect import expect, expect_sequence, warn_if_slow
 from enginehouse_kit.fake_effects import FakeEffects
 
 _DAYS = 30

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,7 +12,7 @@ import msgspec
 
 from enginehouse import Service
 from enginehouse.services import MetricInfo
-from enginehouse_kit.expect import expect
+from enginehouse_kit.expect import expect, within
 from enginehouse_kit.fake_service_gateway import FakeServiceGateway
 
 _START_S, _STOP_S = 10.0, 5.0
@@ -37,13 +37,13 @@ async def _check(factory: Callable[[], Service], folder: Path) -> None:
 
     gateway, it = FakeServiceGateway(folder), factory()
     it.prepare(gateway)
-    await _within(_START_S, "start", it.start(gateway))
+    await within(_START_S, "start", it.start(gateway))
     for _, call in gateway.calls:
-        await _within(_START_S, "what is called regularly", call())
+        await within(_START_S, "what is called regularly", call())
     it.reconfigure(gateway)
     _look(it)
     gateway.close()
-    await _within(_STOP_S, "stop", it.stop())
+    await within(_STOP_S, "stop", it.stop())
     await asyncio.sleep(0)
     expect(not _tasks(), f"no task may run after stop, got {_tasks()}")
 
@@ -61,19 +61,6 @@ def _look(it: Service) -> None:
         for labels, value in series:
             expect(len(labels) == len(metric.labels), f"'{metric.name}' needs the labels {metric.labels}, got {labels}")
             float(value)
-
-
-async def _within(seconds: float, what: str, made: Awaitable[None] | None) -> None:
-    if made is None:
-        return
-    try:
-        await asyncio.wait_for(_awaited(made), seconds)
-    except (asyncio.TimeoutError, TimeoutError):
-        raise AssertionError(f"{what} must be done within {seconds:g} seconds beside an idle gateway") from None
-
-
-async def _awaited(made: Awaitable[None]) -> None:
-    await made
 
 
 def _tasks() -> list[str]:

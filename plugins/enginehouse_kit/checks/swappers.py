@@ -8,8 +8,7 @@ from itertools import combinations
 from enginehouse import Swapper
 from enginehouse.errors import LoadFailed
 from enginehouse.tickets import HostedReplica, HostFacts, SwapPlan
-from enginehouse_kit.checks.speed import warn_if_slow
-from enginehouse_kit.expect import expect, expect_sequence
+from enginehouse_kit.expect import expect, expect_sequence, warn_if_slow
 
 _MODELS = ("a", "b", "c", "d")
 _GIB = 1024**3

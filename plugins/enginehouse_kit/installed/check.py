@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from enginehouse import ConfigError, PluginError
-from enginehouse_kit.by_kind import check_without_effects
+from enginehouse_kit.checks import check_without_effects
 from enginehouse_kit.installed.audit import audit
 from enginehouse_kit.plugin_manager import PluginSettings, Registered, Registry, collect, describe, misplaced
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from enginehouse.cli import enginehouse
-from enginehouse_kit.checks import speed
+from enginehouse_kit import expect as timing
 from tests.support.plugins import Install
 
 WORKS = """
@@ -266,7 +266,7 @@ def test_check_prints_json(install: Install) -> None:
 
 def test_a_slow_plugin_is_a_warning_not_a_fault(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     install("shift", FILTER)
-    monkeypatch.setattr(speed, "perf_counter", lambda: next(SECONDS))
+    monkeypatch.setattr(timing, "perf_counter", lambda: next(SECONDS))
 
     result = run("check")
 

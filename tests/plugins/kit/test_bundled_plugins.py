@@ -6,7 +6,7 @@ from enginehouse.config.schema import PluginSettings
 from enginehouse.interfaces.observers import Observer
 from enginehouse.plugin_manager.discovery import collect
 from enginehouse.plugin_manager.kinds import KINDS, factory_faults, faults, methods
-from enginehouse_kit.by_kind import CHECKS
+from enginehouse_kit.checks import CHECKS
 from enginehouse_kit.checks.observers import events
 
 REGISTRY = collect(PluginSettings(enabled=[])).registry

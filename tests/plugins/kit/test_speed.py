@@ -7,7 +7,7 @@ from itertools import accumulate, chain, repeat
 import pytest
 
 from enginehouse import Candidate, Requirements, Scorer
-from enginehouse_kit.checks import speed
+from enginehouse_kit import expect as timing
 from enginehouse_kit.testing import SlowPluginWarning, check_scorer, check_type
 
 
@@ -17,7 +17,7 @@ def calls_take(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def take(*seconds: float) -> None:
         ticks = accumulate(chain(*((0.0, each) for each in seconds), repeat(0.0)))
-        monkeypatch.setattr(speed, "perf_counter", lambda: next(ticks))
+        monkeypatch.setattr(timing, "perf_counter", lambda: next(ticks))
 
     return take
 
@@ -66,7 +66,7 @@ def test_slowness_is_seen_in_every_kind_that_runs_on_the_event_loop(
     monkeypatch: pytest.MonkeyPatch, kind: str, type: str
 ) -> None:
     seconds = iter(range(0, 10**9, 1000))
-    monkeypatch.setattr(speed, "perf_counter", lambda: next(seconds))
+    monkeypatch.setattr(timing, "perf_counter", lambda: next(seconds))
 
     with pytest.warns(SlowPluginWarning):
         check_type(kind, type)
