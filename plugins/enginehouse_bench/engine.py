@@ -8,10 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Coroutine
 from functools import partial
-from typing import cast
+from typing import Any, TypeVar, cast
 
-from enginehouse_bench.event_loop import run
+T = TypeVar("T")
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """``asyncio.run``, on uvloop if it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(main)
+    return uvloop.run(main)
+
 
 MODEL = "bench"
 CHUNKS = 50

@@ -14,7 +14,7 @@ import msgspec
 
 from enginehouse_bench.clients import Question, Seen, ask, read_streams
 from enginehouse_bench.contenders import Contender, CpuTime, taking_turns, turn
-from enginehouse_bench.event_loop import run
+from enginehouse_bench.engine import run
 
 _WARM_UP_S = 0.1
 

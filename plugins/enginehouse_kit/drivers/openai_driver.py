@@ -60,7 +60,7 @@ class OpenAICompatibleDriver(Driver, SupportsFigures, SupportsCacheEvents):
         self, backend: str, settings: KvEventSettings, on_events: Callable[[Sequence[CacheEvent]], None]
     ) -> CacheFollower:
         """Follow the engine's ZeroMQ sockets."""
-        from enginehouse_kit.cache_events.ranks import RankedFollower  # few gateways follow caches
+        from enginehouse_kit.cache_events import RankedFollower  # few gateways follow caches
 
         return RankedFollower(backend, settings, on_events)
 

@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from enginehouse.domain.cache_events import BlocksRemoved, BlocksStored, CacheCleared, CacheEvent
-from enginehouse_kit.cache_events.decode import decode_batch
-from enginehouse_kit.cache_events.numbered import CacheEvents, Message, read_message
+from enginehouse_kit.cache_events import CacheEvents, Message, decode_batch, read_message
 
 
 def batch(*events: object) -> bytes:

@@ -13,7 +13,7 @@ from enginehouse.domain.cache_events import (
     EventsComplete,
     EventsLost,
 )
-from enginehouse_kit.cache_events.ranks import RankedCache
+from enginehouse_kit.cache_events import RankedCache
 
 
 def stored(*hashes: int) -> BlocksStored:

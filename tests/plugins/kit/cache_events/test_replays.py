@@ -12,9 +12,8 @@ import pytest
 
 from enginehouse.config.schema import KvEventSettings
 from enginehouse.domain.cache_events import BlocksStored, CacheEvent, EventsLost
-from enginehouse_kit.cache_events import follower
-from enginehouse_kit.cache_events.follower import RankFollower
-from enginehouse_kit.cache_events.numbered import Message, read_message
+from enginehouse_kit import cache_events as follower
+from enginehouse_kit.cache_events import Message, RankFollower, read_message
 from tests.support.waiting import until, within
 
 zmq = pytest.importorskip("zmq")
