@@ -12,7 +12,7 @@ import httptools
 from enginehouse.aio.clock import loop_clock
 from enginehouse.aio.write_batch import BatchedTransport, batched
 from enginehouse.domain.errors import InvalidRequest, RequestError
-from enginehouse.domain.request import AlikeHeads, Headers, RepeatedHeaders
+from enginehouse.domain.request import Headers, RepeatedHeaders
 from enginehouse.http.body_stream import MOST_UNREAD, BodyStream
 from enginehouse.http.framing import (
     MOST_HEAD,
@@ -25,7 +25,7 @@ from enginehouse.http.framing import (
 from enginehouse.http.inbound import Inbound, last_response
 from enginehouse.http.server import HttpServer
 from enginehouse.relay.attempts.attempt import NEVER
-from enginehouse.relay.heads import KnownHead, find_request_id, wants_cache_line
+from enginehouse.relay.heads import AlikeHeads, KnownHead
 
 _log = logging.getLogger(__name__)
 
@@ -373,7 +373,7 @@ class ClientConnection:
         if lines != len(headers) or not data.startswith(b"POST %s HTTP/1.1\r\n" % target):
             return
         if b"origin" not in [name for name, _ in headers] and self._known.learn(data):
-            self._known.meaning = AlikeHeads(target, headers, find_request_id(headers), wants_cache_line(headers))
+            self._known.meaning = AlikeHeads(target, headers)
 
     def _upgrade(self) -> None:
         """Let a handshake begin a WebSocket, and have any other request parsed again without ``Upgrade``.
@@ -553,7 +553,8 @@ def repeated_headers(known: KnownHead[AlikeHeads]) -> RepeatedHeaders:
     """The headers of the head that was read last."""
     alike = known.meaning
     headers = RepeatedHeaders(alike.headers)
-    headers.alike, headers.traceparent, headers.request_id = alike, b"", alike.request_id
+    headers.traceparent, headers.request_id = b"", alike.request_id
+    headers.passing, headers.wants_cache_line = alike.passing, alike.wants_cache_line
     values = known.values
     for number, place in enumerate(known.places):
         name, value = headers[place][0], values[number]

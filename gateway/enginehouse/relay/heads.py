@@ -96,7 +96,7 @@ def passing_lines(headers: Headers, withheld: frozenset[bytes]) -> bytes:
     """A client's headers as an engine gets them: without those ``withheld``, and those that ``Connection`` names."""
     if not isinstance(headers, RepeatedHeaders):
         return b"".join(_passing_lines(headers, withheld))
-    passing = headers.alike.passing
+    passing = headers.passing
     parts = passing.get(withheld)
     if parts is None:
         parts = passing[withheld] = _around(headers.traceparent, _passing_lines(headers, withheld))
@@ -187,7 +187,7 @@ def read_behalf(headers: Headers) -> Behalf | None:
 def wants_cache_line(headers: Headers) -> bool:
     """Whether the client asks how much of its prompt was cached, with ``x-enginehouse-explain: cache``."""
     if isinstance(headers, RepeatedHeaders):
-        return headers.alike.wants_cache_line
+        return headers.wants_cache_line
     return (b"x-enginehouse-explain", b"cache") in headers
 
 
@@ -246,6 +246,25 @@ _LONGEST_HEAD: Final = 4096
 _MOST_MISSES: Final = 8
 """After so many heads in a row that did not come again, the next ``_PAUSE`` ones are not learned."""
 _PAUSE: Final = 62
+
+
+class AlikeHeads:
+    """What was found out of clients' heads that are alike, one of which had these ``headers``.
+
+    ``passing``: the lines that pass to an engine, by what is withheld from it. Those before the value of
+    ``traceparent`` come first, then those behind it; the latter are empty where it does not pass.
+    ``request_id`` and ``wants_cache_line``: as the functions of these names say.
+    """
+
+    __slots__ = ("headers", "passing", "request_id", "target", "wants_cache_line")
+
+    def __init__(self, target: bytes, headers: Headers) -> None:
+        self.target = target
+        self.headers = headers
+        self.request_id = find_request_id(headers)
+        self.passing: dict[frozenset[bytes], tuple[bytes, bytes]] = {}
+        self.wants_cache_line = wants_cache_line(headers)
+
 
 Meaning = TypeVar("Meaning")
 

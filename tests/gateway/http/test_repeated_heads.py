@@ -10,11 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from enginehouse.config.schema import KeySettings
-from enginehouse.domain.request import AlikeHeads
 from enginehouse.http.client_connection import VARYING, repeated_headers
 from enginehouse.relay.heads import (
     NOT_TO_ENGINE,
     TRACED_NOT_TO_ENGINE,
+    AlikeHeads,
     KnownHead,
     find_request_id,
     passing_lines,
@@ -187,7 +187,7 @@ def test_what_is_known_of_headers_is_what_they_say(
     names = [name for name, _ in first]
     known: KnownHead[AlikeHeads] = KnownHead(*VARYING)
     assert known.learn(wire(first))
-    known.meaning = AlikeHeads(b"/a", first, find_request_id(first), wants_cache_line(first))
+    known.meaning = AlikeHeads(b"/a", first)
     for number, size in later:
         headers = first.copy()
         headers[-1] = (b"content-length", b"%d" % size)
