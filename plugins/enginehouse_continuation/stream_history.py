@@ -38,8 +38,10 @@ MOST_KEPT: Final = 16 << 20
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class KeptEvents(KeptStream):
+class StreamHistory(KeptStream):
     """Keeps the events of a stream by reference, and reads them when they are many or when they are needed.
+
+    It knows whether another engine may go on with the stream, and what that is asked for.
 
     - ``path`` and ``body``: the client's request, as drivers know it.
     - ``why``: why the stream can neither be continued nor asked again; empty if it can.
@@ -187,11 +189,7 @@ class KeptEvents(KeptStream):
             progress.add(text, choice.ids)
             self.finish = choice.finish_reason or self.finish
 
-
-class StreamHistory(KeptEvents):
-    """Knows whether another engine may go on with the stream, and what it is asked for."""
-
-    # --- whether
+    # --- whether another engine may go on with the stream
 
     @property
     def is_unanswered(self) -> bool:
