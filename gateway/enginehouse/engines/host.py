@@ -82,7 +82,7 @@ class Host(EngineControl, EngineListener):
         self.servers = ModelServers(name, context, self._note_found)
         self._has_released = False
         self._files = ModelFiles(self._note_facts)
-        self.rules = rules = HostRules(context, self.engines, self._launches, self.servers, self._files)
+        self.rules = rules = HostRules(context, self.engines, self._launches, self._files)
         self.queue = HostQueue(name, context.make_scheduler(), self, context.observers, context.scheduler)
         self.queue.prepare(rules.swapper, rules.facts, rules.limits)
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
 
+from enginehouse.config.schema import Config
 from enginehouse.domain.errors import EnginehouseError
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.engine import Engine
 from enginehouse.engines.host_context import HostContext, ManagedReplica
 from enginehouse.engines.launches import Launches
 from enginehouse.engines.learned_facts import ModelFiles
-from enginehouse.engines.model_servers import ModelServers
 from enginehouse.interfaces.schedulers import SchedulingLimits
-from enginehouse.interfaces.swappers import HostFacts
+from enginehouse.interfaces.swappers import HostedReplica, HostFacts
 from enginehouse.scheduling.guarded_swapper import GuardedSwapper
 from enginehouse.scheduling.host_queue import HostQueue
-from enginehouse.scheduling.scheduling_rules import SchedulingRules, scheduling_rules
+from enginehouse.scheduling.scheduling_rules import SchedulingRules, hosted_replica, scheduling_rules
 
 _log = logging.getLogger(__name__)
 
@@ -40,24 +40,18 @@ class HostChange(NamedTuple):
 class HostRules:
     """The basis of a scheduler's decisions: limits, the ``facts`` of the host, and its ``swapper``.
 
-    The facts are those of the configuration, with the replicas that ``servers`` have, and with the live figures of
-    ``launches`` and ``files``.
+    The facts are those of the configuration and of the replicas, with the live figures of ``launches`` and ``files``.
     """
 
     def __init__(
-        self,
-        context: HostContext,
-        engines: Mapping[str, Engine],
-        launches: Launches,
-        servers: ModelServers,
-        files: ModelFiles,
+        self, context: HostContext, engines: Mapping[str, Engine], launches: Launches, files: ModelFiles
     ) -> None:
         self._engines = engines
         self._launches = launches
-        self._servers = servers
         self._files = files
         self._rules = scheduling_rules(context.config, launches.host)
-        self.facts = self._facts_by(self._rules, context)
+        managed = {replica: engine.managed for replica, engine in engines.items()}
+        self.facts = self._facts_by(self._rules, context.config, managed)
         self.swapper: GuardedSwapper = context.make_swapper(self.facts)
 
     @property
@@ -68,7 +62,7 @@ class HostRules:
     def prepare(self, context: HostContext, managed: Mapping[str, ManagedReplica]) -> HostChange:
         """Prepare a change to the configuration of ``context``, with the replicas ``managed``."""
         rules = scheduling_rules(context.config, self._launches.host)
-        facts = self._facts_by(rules, context, [each for each in self._engines if each not in managed])
+        facts = self._facts_by(rules, context.config, managed)
         same = rules == self._rules and facts.replicas == self.facts.replicas
         return HostChange(context, managed, rules, facts, None if same else context.make_swapper(facts))
 
@@ -93,19 +87,29 @@ class HostRules:
         else:
             self.put(change, queue)
 
-    def _facts_by(self, rules: SchedulingRules, context: HostContext, retiring: Collection[str] = ()) -> HostFacts:
+    def _facts_by(self, rules: SchedulingRules, config: Config, managed: Mapping[str, ManagedReplica]) -> HostFacts:
         """The facts of the host, with replicas being retired: these may be evicted even if they were pinned."""
-        old = {replica: msgspec.structs.replace(self.facts.replicas[replica], pin=False) for replica in retiring}
+        replicas = {replica: _hosted(config, each) for replica, each in managed.items()}
+        for replica, engine in self._engines.items():
+            if replica not in managed:
+                replicas[replica] = msgspec.structs.replace(_hosted(config, engine.managed), pin=False)
         learned = self._launches.learned
         return msgspec.structs.replace(
             rules.facts,
             memory=self._launches.gpus.total if rules.facts.memory is None else rules.facts.memory,
-            replicas={**rules.facts.replicas, **self._servers.facts(context), **old},
+            replicas=replicas,
             measured=learned.measured,
             asleep=learned.asleep,
             reported=learned.reported,
             estimated=self._files.estimated,
         )
+
+
+def _hosted(config: Config, managed: ManagedReplica) -> HostedReplica:
+    """``managed`` as schedulers and swappers see it."""
+    backend = config.backends.get(managed.backend)
+    limit = managed.model.concurrency or (0 if backend is None else backend.concurrency)
+    return hosted_replica(config, managed.model_name, managed.backend, managed.model, limit)
 
 
 class HostMemory(msgspec.Struct, frozen=True, kw_only=True):

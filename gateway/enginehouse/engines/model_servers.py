@@ -15,9 +15,7 @@ from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import EventClient, ServedModel
 from enginehouse.interfaces.launchers import EngineProcess
 from enginehouse.interfaces.model_servers import LoadingBackend, ModelServer
-from enginehouse.interfaces.swappers import HostedReplica
 from enginehouse.relay.upstream.client import Client
-from enginehouse.scheduling.scheduling_rules import hosted_replica
 
 MakeServer = Callable[[LoadingBackend], "ModelServer | None"]
 """Makes what loads the models of a backend; ``None`` if that fails, which is logged."""
@@ -85,20 +83,6 @@ class ModelServers:
             for name, each in self._served.items()
             if self._is_kept(name, each, context)
             for model in each.models
-        }
-
-    def facts(self, context: HostContext) -> dict[str, HostedReplica]:
-        """The same replicas, as schedulers and swappers see them."""
-        config = context.config
-        return {
-            replica: hosted_replica(
-                config,
-                managed.model_name,
-                managed.backend,
-                managed.model,
-                managed.model.concurrency or config.backends[managed.backend].concurrency,
-            )
-            for replica, managed in self.replicas(context).items()
         }
 
     def estimates(self) -> Mapping[str, int | None]:
