@@ -21,6 +21,7 @@ from tests.support.wire import Wire
 
 HEADERS = [(b"host", b"gateway"), (b"content-type", b"application/json"), (b"user-agent", b"bench")]
 BODY = b'{"model":"bench","messages":[{"role":"user","content":"Hello, world"}],"max_tokens":16}'
+STREAMED = BODY.replace(b"{", b'{"stream":true,', 1)
 PLAIN = AnswerHead(200, b"content-type: application/json\r\n", 200, False, False)
 STREAM = AnswerHead(200, b"content-type: text/event-stream\r\n", None, False, True)
 EVENT = b'data: {"id":"c","choices":[{"index":0,"delta":{"content":" token"},"finish_reason":null}]}\n\n'
@@ -95,7 +96,7 @@ def test_a_stream_of_100_pieces(benchmark: BenchmarkFixture) -> None:
 
     def measure(gateway: Gateway, engines: Engines) -> None:
         def request() -> None:
-            gateway.relay.open(writer, "/v1/chat/completions", HEADERS).begin(BODY)
+            gateway.relay.open(writer, "/v1/chat/completions", HEADERS).begin(STREAMED)
             receiver = engines.receiver
             receiver.answer(STREAM, b"", False)
             for _ in range(100):

@@ -7,7 +7,7 @@ from random import random
 from typing import Final
 
 from enginehouse.config.telemetry import TelemetrySettings
-from enginehouse.domain.request import Headers
+from enginehouse.domain.request import Headers, RepeatedHeaders
 from enginehouse.interfaces.exporters import TracedRequest
 from enginehouse.telemetry.trace_context import Parent, Trace, UnsampledLines, read_traceparent
 
@@ -77,6 +77,8 @@ def _trace(parent: Parent | None, headers: Headers) -> Trace:
 
 def _parent(headers: Headers) -> Parent | None:
     """The client's span, if there is exactly one valid ``traceparent``."""
+    if isinstance(headers, RepeatedHeaders):
+        return read_traceparent(headers.traceparent) if headers.traceparent else None
     found: bytes | None = None
     for name, value in headers:
         if name == b"traceparent":
