@@ -23,7 +23,7 @@ from enginehouse.http.cors import Cors
 from enginehouse.http.server import HttpServer
 from enginehouse.processes.listen import Listeners
 from enginehouse.processes.take_over.messages import PassedConnection
-from enginehouse.processes.take_over.running_side import SuccessorGateway
+from enginehouse.processes.take_over.successor import SuccessorGateway
 from enginehouse.telemetry.loop_watch import LoopMonitor, LoopWatchdog
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3

@@ -21,7 +21,7 @@ from enginehouse.processes.listen import Listeners
 from enginehouse.processes.replacement import Replacement
 from enginehouse.processes.service_manager import ServiceManager
 from enginehouse.processes.take_over.new_side import Predecessor, TakeOverFailed
-from enginehouse.processes.take_over.running_side import SuccessorGateway
+from enginehouse.processes.take_over.successor import SuccessorGateway
 from enginehouse.telemetry.logs import json_line
 
 if TYPE_CHECKING:

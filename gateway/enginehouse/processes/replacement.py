@@ -8,15 +8,26 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 
 from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.aio.timeouts import run_within
 from enginehouse.app import Gateway
-from enginehouse.interfaces.accounting import TakenLimit
 from enginehouse.processes.accepting import AcceptingServer
-from enginehouse.processes.take_over.messages import PassedConnection
+from enginehouse.processes.take_over.channel import ChannelClosed, MessageChannel, listen_in
+from enginehouse.processes.take_over.messages import (
+    FORMAT,
+    VERSION,
+    Built,
+    EnginesLeft,
+    EnginesTaken,
+    Hello,
+    PassedConnection,
+    Retired,
+    TakeOverOffer,
+)
 from enginehouse.processes.take_over.new_side import TakeOverFailed
-from enginehouse.processes.take_over.running_side import ReplaceableGateway, TakeOverServer
 
 _log = logging.getLogger(__name__)
 
@@ -24,9 +35,17 @@ TAKE_OVER = "--take-over"
 _LOOK_EVERY_S = 0.05
 _TAKE_OVER_S = 120.0
 """More than a new gateway needs to start, and all that this one waits for in between."""
+_HELLO_S = 10.0
+"""How long whoever connects may say nothing."""
+_BUILD_S = 30.0
+"""How long the new gateway may take to load its plugins and to probe backends. Then others may take over."""
+_LEAVE_S = 30.0
+"""How long engines that are being stopped may delay a take-over."""
+_TAKE_S = 30.0
+"""How long the new gateway may take to find the engines. Then this one goes on."""
 
 
-class Replacement(ReplaceableGateway):
+class Replacement:
     """Lets other processes take over from ``gateway``, which ``server`` serves, and starts one.
 
     ``variables``: its additional environment. ``on_left`` is called with the pid of the one that has taken over.
@@ -49,18 +68,23 @@ class Replacement(ReplaceableGateway):
         self._workers = workers
         self._tasks = BackgroundTasks()
         self._left = asyncio.Event()
-        self._writer: TakeOverServer | None = None
+        self._listening = BackgroundTasks()
+        self._busy = False
 
     def open(self) -> None:
-        """Let others take over, unless this gateway has no state folder to pass on."""
-        if (folder := self._gateway.state_folder) is not None:
-            self._writer = TakeOverServer(folder, self)
-            self._writer.open()
+        """Let others take over, unless this gateway has no state folder to pass on, or cannot listen there."""
+        if (folder := self._gateway.state_folder) is None:
+            return
+        try:
+            listener = listen_in(folder)
+        except OSError as error:
+            _log.warning("No other gateway can take over from this one: %s", error)
+            return
+        self._listening.start(self._accept(listener))
 
     def close(self) -> None:
-        """Let nobody take over any more."""
-        if self._writer is not None:
-            self._writer.close()
+        """Let nobody take over any more. Connections that an earlier gateway passes still come."""
+        self._listening.cancel()
 
     def start(self, why: str) -> None:
         """Begin to replace this process. The result is logged."""
@@ -71,7 +95,7 @@ class Replacement(ReplaceableGateway):
         if os.getpid() == 1:
             problem = "this gateway is process 1 of its container, which ends with it: start another container"
             raise TakeOverFailed(problem)
-        if self._writer is None:
+        if self._gateway.state_folder is None:
             raise TakeOverFailed("another gateway of the same server.name uses the state folder")
         words = sys.orig_argv if TAKE_OVER in sys.orig_argv else [*sys.orig_argv, TAKE_OVER]
         # a process of asyncio would be killed when this one ends
@@ -98,27 +122,102 @@ class Replacement(ReplaceableGateway):
 
     # --- from the other process
 
-    def listening(self) -> Sequence[int]:
-        return [each.fileno() for each in self._server.listeners.sockets]
+    async def _accept(self, listener: socket.socket) -> None:
+        with closing(listener):
+            while True:
+                connection, _ = await asyncio.get_running_loop().sock_accept(listener)
+                channel = MessageChannel(connection)
+                self._tasks.start(self._converse(channel))
 
-    async def pause(self) -> int:
+    async def _converse(self, channel: MessageChannel) -> None:
+        with closing(channel):
+            try:
+                hello, _ = await run_within(_HELLO_S, channel.receive(Hello))
+                if hello.format == FORMAT and hello.wants == "connections":
+                    await self._adopt_all(channel)
+                else:
+                    await self._offer(channel, hello)
+            except (ChannelClosed, TimeoutError) as error:
+                _log.info("A gateway that wanted to take over has given up: %s", str(error) or "it gave no reason")
+
+    async def _adopt_all(self, channel: MessageChannel) -> None:
+        """Serve the connections that an earlier gateway passes, until it ends the conversation."""
+        with suppress(ChannelClosed):
+            while True:
+                passed, descriptors = await channel.receive(PassedConnection)
+                for each in descriptors:
+                    self._serve(socket.socket(fileno=each), passed)
+
+    async def _offer(self, channel: MessageChannel, hello: Hello) -> None:
+        if refused := self._why_not(hello):
+            _log.warning("Process %d may not take over: %s", hello.pid, refused)
+            await channel.send(TakeOverOffer(version=VERSION, pid=os.getpid(), refused=refused))
+            return
+        self._busy = True
+        try:
+            _log.info("Process %d (version %s) is about to take over", hello.pid, hello.version)
+            listening = [each.fileno() for each in self._server.listeners.sockets]
+            await channel.send(TakeOverOffer(version=VERSION, pid=os.getpid()), listening)
+            if await self._built(channel, hello.pid):
+                await self._hand_over(channel, hello.pid)
+        finally:
+            self._busy = False
+
+    async def _built(self, channel: MessageChannel, pid: int) -> bool:
+        """Wait until the new gateway is built. Returns false, and tells it so, if that takes too long."""
+        try:
+            await run_within(_BUILD_S, channel.receive(Built))
+        except TimeoutError:
+            _log.error("Process %d was not ready to take over within %g s, and is refused from now on", pid, _BUILD_S)
+            await channel.send(EnginesLeft(refused=f"this gateway was not ready within {_BUILD_S:g} s; start it again"))
+            return False
+        return True
+
+    def _why_not(self, hello: Hello) -> str:
+        if hello.format != FORMAT:
+            mine, other = f"{VERSION} in format {FORMAT}", f"{hello.version} in format {hello.format}"
+            return f"it hands over as {mine}, the new one is {other}: stop the running one, then start the new one"
+        return "another gateway is taking over already" if self._busy else ""
+
+    async def _hand_over(self, channel: MessageChannel, pid: int) -> None:
+        """Leave the engines to the new gateway. If it does not take them, go on as if nothing had happened."""
+        try:
+            lock = await run_within(_LEAVE_S, self._pause())
+        except TimeoutError:
+            self._resume()
+            refused = f"engines have been stopping for {_LEAVE_S:g} s; try again when they have stopped"
+            await channel.send(EnginesLeft(refused=refused))
+            return
+        try:
+            await channel.send(EnginesLeft(), [lock])
+            await run_within(_TAKE_S, channel.receive(EnginesTaken))
+            gateway = self._gateway
+            taken, drains_within = gateway.callers.accounting.taken(), gateway.config.server.drain_timeout
+            await channel.send(Retired(limits=taken, ends_within=drains_within))
+        except (ChannelClosed, TimeoutError) as error:
+            _log.error(
+                "Process %d has not taken over, and this gateway keeps serving: %s", pid, str(error) or "too late"
+            )
+            self._resume()
+            self.close()
+            self.open()  # the other one may have taken the place in the folder
+        else:
+            _log.info("Process %d has taken over. This gateway drains and ends", pid)
+            self._left.set()
+            self._on_left(pid)
+            await asyncio.Event().wait()  # the end of this process ends the conversation
+
+    async def _pause(self) -> int:
+        """Accept no connections and touch no engine. Returns the descriptor of the lock."""
         lock = await self._gateway.pause()
         self._server.stop_accepting()
         return lock
 
-    def resume(self) -> None:
+    def _resume(self) -> None:
+        """Go on as before ``_pause``."""
         self._gateway.resume()
         self._tasks.start(self._server.accept())
 
-    def taken(self) -> Mapping[str, TakenLimit]:
-        return self._gateway.callers.accounting.taken()
-
-    def drains_within(self) -> float:
-        return self._gateway.config.server.drain_timeout
-
-    def leave(self, pid: int) -> None:
-        self._left.set()
-        self._on_left(pid)
-
-    def adopt(self, connection: socket.socket, passed: PassedConnection) -> None:
+    def _serve(self, connection: socket.socket, passed: PassedConnection) -> None:
+        """Serve a client of an earlier gateway."""
         self._tasks.start(self._server.serve_connection(connection, passed, last=self._workers))

@@ -22,7 +22,7 @@ from enginehouse.config.secret_variables import secret_values
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.processes.accepting import AcceptingServer
 from enginehouse.processes.listen import Listeners
-from enginehouse.processes.take_over.running_side import SuccessorGateway
+from enginehouse.processes.take_over.successor import SuccessorGateway
 from enginehouse.processes.workers.fork_server import ForkServer
 from enginehouse.processes.workers.messages import ToWorkerServer
 from enginehouse.processes.workers.shared_memory import WorkerMemory

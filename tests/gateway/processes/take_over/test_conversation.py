@@ -6,13 +6,17 @@ import asyncio
 import os
 import re
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from enginehouse.interfaces.accounting import LimitRule, TakenLimit
-from enginehouse.processes.take_over import new_side, running_side
+from enginehouse.processes import replacement
+from enginehouse.processes.replacement import Replacement
+from enginehouse.processes.take_over import new_side, successor
 from enginehouse.processes.take_over.channel import ChannelClosed, MessageChannel, connect_in, listen_in
 from enginehouse.processes.take_over.messages import (
     FORMAT,
@@ -24,41 +28,42 @@ from enginehouse.processes.take_over.messages import (
     TakeOverOffer,
 )
 from enginehouse.processes.take_over.new_side import Predecessor, TakeOverFailed
-from enginehouse.processes.take_over.running_side import SuccessorGateway, TakeOverServer
+from enginehouse.processes.take_over.successor import SuccessorGateway
 from tests.support.waiting import until, within
 
 TAKEN = {"key/requests": TakenLimit(LimitRule(10, "minute"), 4.5)}
 
 
 class Running:
-    """A gateway that notes what a take-over does to it."""
+    """A gateway with its server that notes what a take-over does to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self.state_folder = folder
         self.events: list[object] = []
         self.adopted: list[tuple[socket.socket, bytes]] = []
         self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listeners = SimpleNamespace(sockets=[self.listener])
         self.lock = os.open(os.devnull, os.O_RDONLY)
-
-    def listening(self) -> Sequence[int]:
-        return [self.listener.fileno()]
+        self.callers = SimpleNamespace(accounting=SimpleNamespace(taken=lambda: TAKEN))
+        self.config = SimpleNamespace(server=SimpleNamespace(drain_timeout=5.0))
 
     async def pause(self) -> int:
         self.events.append("paused")
         return self.lock
 
+    def stop_accepting(self) -> None:
+        self.events.append("closed")
+
     def resume(self) -> None:
         self.events.append("resumed")
 
-    def taken(self) -> Mapping[str, TakenLimit]:
-        return TAKEN
-
-    def drains_within(self) -> float:
-        return 5.0
+    async def accept(self) -> None:
+        self.events.append("open")
 
     def leave(self, pid: int) -> None:
         self.events.append(pid)
 
-    def adopt(self, connection: socket.socket, passed: PassedConnection) -> None:
+    async def serve_connection(self, connection: socket.socket, passed: PassedConnection, *, last: bool) -> None:
         self.adopted.append((connection, passed.received))
 
     def close(self) -> None:
@@ -72,8 +77,9 @@ def in_loop(test: Callable[[Running, Path], object], folder: Path) -> None:
     """Run a test beside a gateway that runs in ``folder``."""
 
     async def run() -> None:
-        running = Running()
-        server = TakeOverServer(folder, running)
+        running = Running(folder)
+        both = cast(Any, running)
+        server = Replacement(both, both, {}, running.leave, workers=False)
         server.open()
         try:
             await within(test(running, folder))  # type: ignore[arg-type]
@@ -113,9 +119,9 @@ def test_everything_passes_in_the_order_that_loses_nothing(tmp_path: Path) -> No
         lock = await predecessor.leave_engines()
         assert os.fstat(lock).st_rdev == os.fstat(running.lock).st_rdev
         os.close(lock)
-        assert running.events == ["paused"]
+        assert running.events == ["paused", "closed"]
         assert await predecessor.retire() == TAKEN
-        await until(lambda: running.events == ["paused", os.getpid()])
+        await until(lambda: running.events == ["paused", "closed", os.getpid()])
         predecessor.close()
 
     in_loop(test, tmp_path)
@@ -145,7 +151,7 @@ def test_a_new_gateway_that_dies_with_the_engines_has_the_old_one_go_on(tmp_path
         os.close(await first.leave_engines())
         listen_in(folder).close()
         first.close()
-        await until(lambda: running.events == ["paused", "resumed"])
+        await until(lambda: running.events == ["paused", "closed", "resumed", "open"])
         second = found(folder)
         await second.connect()
         second.listening[0].close()
@@ -230,7 +236,7 @@ def test_a_new_gateway_that_hangs_blocks_no_other_one(
 ) -> None:
     async def test(running: Running, folder: Path) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(running_side, "_BUILD_S" if says_hello else "_HELLO_S", 0.01)
+            patch.setattr(replacement, "_BUILD_S" if says_hello else "_HELLO_S", 0.01)
             hung = found(folder)
             if says_hello:
                 await hung.connect()
@@ -246,7 +252,7 @@ def test_a_new_gateway_that_hangs_blocks_no_other_one(
         second.listening[0].close()
         os.close(await second.leave_engines())
         second.close()
-        await until(lambda: running.events == ["paused", "resumed"])
+        await until(lambda: running.events == ["paused", "closed", "resumed", "open"])
 
     in_loop(test, tmp_path)
 
@@ -255,12 +261,12 @@ def test_a_new_gateway_that_hangs_with_the_engines_has_the_old_one_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test(running: Running, folder: Path) -> None:
-        monkeypatch.setattr(running_side, "_TAKE_S", 0.01)
+        monkeypatch.setattr(replacement, "_TAKE_S", 0.01)
         hung = found(folder)
         await hung.connect()
         hung.listening[0].close()
         os.close(await hung.leave_engines())
-        await until(lambda: running.events == ["paused", "resumed"])
+        await until(lambda: running.events == ["paused", "closed", "resumed", "open"])
         with pytest.raises(TakeOverFailed, match="keeps serving"):
             await hung.retire()
 
@@ -317,7 +323,7 @@ def test_a_successor_that_is_gone_costs_only_the_connection(tmp_path: Path, capl
 def test_a_successor_that_hangs_costs_only_its_connections(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(running_side, "_READ_S", 0.01)
+    monkeypatch.setattr(successor, "_READ_S", 0.01)
 
     async def run() -> None:
         successor = SuccessorGateway(tmp_path)
