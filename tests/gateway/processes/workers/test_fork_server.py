@@ -47,8 +47,9 @@ async def born(server: ForkServer, number: int) -> tuple[int, int]:
 
 def end(pid: int) -> None:
     process = psutil.Process(pid)
+    is_ours = process.ppid() == os.getpid()  # the system may forget another one as soon as it is killed
     process.kill()
-    if process.ppid() == os.getpid():
+    if is_ours:
         os.waitpid(pid, 0)
 
 
