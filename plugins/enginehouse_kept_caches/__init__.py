@@ -1,10 +1,4 @@
-"""The prefix caches of launched engines outlive swaps.
-
-::
-
-    service    gives each launched backend its keeper, and counts what becomes of caches
-    keeper     saves the cache of one backend's engine in files, and restores it after the next launch
-"""
+"""The prefix caches of launched engines outlive swaps."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ ALLOWED = {
     "plugins/enginehouse_discovery/static.py": THREAD,
     "plugins/enginehouse_energy/meters.py": THREAD,
     "plugins/enginehouse_kit/drivers/model_folder.py": THREAD,
-    "plugins/enginehouse_kept_caches/keeper.py": THREAD,
+    "plugins/enginehouse_kept_caches/service.py": THREAD,
     "plugins/enginehouse_llamacpp/driver.py": THREAD,
     "plugins/enginehouse_llamacpp/found_models.py": COMMAND,
     "plugins/enginehouse_llamacpp/model_file.py": THREAD,

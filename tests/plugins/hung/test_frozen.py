@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from enginehouse.runtime import Clock
-from enginehouse_hung.frozen import FrozenEngines
+from enginehouse_hung.service import FrozenEngines
 from enginehouse_kit.fake_service_gateway import FakeServiceGateway
 from tests.support.backend_status import backend_status
 from tests.support.fake_clock import FakeClock

@@ -10,8 +10,7 @@ import pytest
 
 from enginehouse.rescheduling import RequestView
 from enginehouse.runtime import Clock
-from enginehouse_hung.service import HUNG, Hung
-from enginehouse_hung.silences import SeenRequest, Silences
+from enginehouse_hung.service import HUNG, Hung, SeenRequest, Silences
 from enginehouse_kit.fake_service_gateway import FakeGatewayRequest, FakeServiceGateway
 from tests.support.backend_status import backend_status
 from tests.support.fake_clock import FakeClock

@@ -14,7 +14,7 @@ from enginehouse import RequestRecord
 from enginehouse.backends import LaunchedBackend
 from enginehouse.drivers import EngineClient, KeepsCache
 from enginehouse.errors import UpstreamError
-from enginehouse_kept_caches.keeper import CacheReports, KeptCache
+from enginehouse_kept_caches.service import CacheReports, KeptCache
 
 CLIENT = cast(EngineClient, None)
 MOST = 1000
