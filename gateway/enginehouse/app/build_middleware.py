@@ -101,14 +101,12 @@ def _adapted(config: Config, registry: Registry) -> Iterator[ChosenInterceptor]:
         raise ConfigError("no enabled plugin asks guards", key="guards", remedy=remedy)
     for name, adapter in adapters:
         for made, plugin, settings in _made(config, registry, adapter.kind, adapter.table):
-            said: list[object] = []
             passes = settings.on_error == "pass"
-            adapt = partial(adapter.adapt, plugin, made, passes=passes)
-            prepare(registry, "interceptor", name, lambda: said.append(adapt()))  # noqa: B023 - called at once
-            if not isinstance(said[0], _INTERCEPTOR):
-                problem = f"the interceptor '{name}' must make an Interceptor, got {shown(said[0])}"
+            adapted = prepare(registry, "interceptor", name, partial(adapter.adapt, plugin, made, passes=passes))
+            if not isinstance(adapted, _INTERCEPTOR):
+                problem = f"the interceptor '{name}' must make an Interceptor, got {shown(adapted)}"
                 raise registry.get("interceptor", name).error(problem)
-            yield ChosenInterceptor(said[0], plugin, settings.timeout, passes, outer=True)
+            yield ChosenInterceptor(adapted, plugin, settings.timeout, passes, outer=True)
 
 
 def _made(

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -207,9 +208,8 @@ def make_authenticators(config: Config, registry: Registry) -> list[ActiveAuthen
 
 def prepare_authenticator(registry: Registry, each: ActiveAuthenticator, configured: Configured) -> bool:
     """Whether it is active; only ``False`` says that it is not. Raises ``ConfigError`` or ``PluginError``."""
-    said: list[object] = []
-    prepare(registry, "authenticator", each.plugin.type, lambda: said.append(each.authenticator.prepare(configured)))
-    return said[0] is not False
+    how = partial(each.authenticator.prepare, configured)
+    return prepare(registry, "authenticator", each.plugin.type, how) is not False
 
 
 def _accounting(made: Sequence[ActiveAuthenticator]) -> tuple[PluginId, Accounting] | None:

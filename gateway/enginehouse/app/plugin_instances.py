@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from enginehouse.config.parameters import PluginTable, check_names, plugin_table, plugin_tables
 from enginehouse.config.schema import Config
@@ -15,6 +15,7 @@ from enginehouse.domain.plugin_id import PluginId
 from enginehouse.plugin_manager.kinds import KINDS
 from enginehouse.plugin_manager.registry import Registered, Registry
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _NAMES = [kind.name for kind in KINDS]
 _IMPORTED_LATE = "command"
@@ -50,13 +51,13 @@ def create(
     return registry.create(kind, type, shared, key, table.key)
 
 
-def prepare(registry: Registry, kind: str, type: str, how: Callable[[], None]) -> None:
-    """Let an instance of ``type`` prepare itself with ``how``.
+def prepare(registry: Registry, kind: str, type: str, how: Callable[[], T]) -> T:
+    """Let an instance of ``type`` prepare itself with ``how``. Returns what that returns.
 
     Raises the ``EnginehouseError`` that it raises, and ``PluginError`` for any other exception.
     """
     try:
-        how()
+        return how()
     except EnginehouseError:
         raise
     except (Exception, SystemExit) as error:
