@@ -25,7 +25,8 @@ Methods = Mapping[str, Callable[..., Any]]
 
 def _methods(*interfaces: type) -> Methods:
     """The public methods that these interfaces declare, by name."""
-    return {name: each for interface in interfaces for name, each in vars(interface).items() if isfunction(each)}
+    found = (each for interface in interfaces for each in vars(interface).items())
+    return {name: each for name, each in found if isfunction(each) and not name.startswith("_")}
 
 
 _OF_DRIVERS, _OF_LAUNCHERS = _methods(Driver, *SUPPORTS), _methods(Launcher, EngineProcess)
