@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway
+from tests.support.stream_events import event
 
 
 def twin(engine: ScriptedEngine, **settings: object) -> dict[str, Any]:
@@ -52,6 +53,18 @@ async def test_a_copy_is_sent_and_its_answer_is_dropped_and_compared(house: Open
     page = (await gateway.ask(gateway.get("/metrics"))).body
     assert b'enginehouse_mirrored_requests_total{model="m",outcome="differs",to="m-new"} 3.0' in page
     assert b'enginehouse_mirror_duration_seconds_count{model="m",side="mirror",to="m-new"} 1.0' in page
+
+
+async def test_a_stream_is_copied_as_a_stream(house: OpenGateway, engine: StartEngine) -> None:
+    real, new = await engine(), await engine()
+    for each in (real, new):
+        each.streams(event(), b"data: [DONE]\n\n", each.END)
+    gateway = await house(real, backends=twin(new), routing=mirrored())
+    assert (await gateway.ask(gateway.post(stream=True))).status == 200
+    await gateway.quiet()
+    [copy] = new.calls
+    assert msgspec.json.decode(copy.body)["stream"] is True
+    assert (await comparison(gateway))["same"] == 1
 
 
 @pytest.mark.parametrize(("share", "copies"), [(0.0, 0), (0.1, 2), (0.25, 5), (1.0, 20)])

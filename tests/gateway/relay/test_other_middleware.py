@@ -30,6 +30,8 @@ class Odd(Middleware):
             raise ZeroDivisionError
         if self.fails == "in its writer":
             return inner(Writer(writer), opening)
+        if self.fails == "never":
+            return inner(PassingWriter(writer), opening)
         request: Any = inner(writer, opening)
         if self.fails == "in open":
             raise ZeroDivisionError
@@ -97,6 +99,24 @@ async def test_a_writer_of_it_that_fails_leaves_no_request_behind(
     client.send(gateway.post())
     assert await client.rest() == b""
     await gateway.quiet()
+
+
+async def test_a_client_behind_it_that_never_reads_frees_its_engine(
+    house: OpenGateway, engine: StartEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await engine()
+    gateway = await house(served, interceptors=["volatile_lines"], timeouts={"client": 60})
+    monkeypatch.setattr(Odd, "fails", "never")
+    piece = b"x" * (1 << 18)
+    served.plays(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (len(piece) * 128), *[piece] * 128)
+    client = await gateway.client()
+    client.send(gateway.post())
+    call = await served.call()
+    await gateway.congested(served)
+    gateway.pass_time(61)
+    await call.closed.wait()
+    await gateway.quiet()
+    assert gateway.relay.context.counters.series("a", "m").keys[""].requests == {(499, "match"): 1}
 
 
 async def test_what_it_lets_pass_is_served(house: OpenGateway, engine: StartEngine) -> None:

@@ -57,6 +57,14 @@ def test_an_event_named_error_is_one_whatever_it_says() -> None:
     assert problem == BrokenStream("broke its stream off with an error: boom", len(PLAIN[CHAT]), {"message": "boom"})
 
 
+def test_a_failed_response_tells_its_own_error() -> None:
+    error = {"code": 400, "message": "boom"}
+    failed = msgspec.json.encode({"type": "response.failed", "response": {"error": error}})
+    problem = check("/v1/responses").look(b"event: response.failed\ndata: " + failed + b"\n\n")
+    assert problem == BrokenStream("broke its stream off with an error: boom", 0, error)
+    assert problem.blamed == 400
+
+
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r"])
 @pytest.mark.parametrize("text", [b'data: {"n":%sdata: 1}', b'id: 1%sdata:{"n": 1}', b": hello%s: again"])
 def test_any_spelling_of_an_event_is_read(text: bytes, end: bytes) -> None:
