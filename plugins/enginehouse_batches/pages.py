@@ -1,4 +1,7 @@
-"""``/v1/files`` and ``/v1/batches`` as OpenAI has them, and ``/api/batches`` for operators."""
+"""``/v1/files`` and ``/v1/batches`` as OpenAI has them, and ``/api/batches`` for operators.
+
+https://platform.openai.com/docs/api-reference/files and https://platform.openai.com/docs/api-reference/batch.
+"""
 
 from __future__ import annotations
 

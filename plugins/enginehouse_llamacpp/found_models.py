@@ -1,4 +1,8 @@
-"""Finds GGUF files: models, their shards and their projectors, in folders and in Ollama's store."""
+"""Finds GGUF files: models, their shards and their projectors, in folders and in Ollama's own store of models.
+
+In the store, manifests name the files among the blobs: https://github.com/opencontainers/image-spec, with the media
+types that Ollama writes.
+"""
 
 from __future__ import annotations
 

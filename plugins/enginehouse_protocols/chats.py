@@ -1,4 +1,10 @@
-"""Chats as OpenAI has them, as the dialects ask engines for them."""
+"""Chats as OpenAI has them, as the dialects ask engines for them, and how much a model thinks.
+
+Engines know ``low``, ``medium`` and ``high`` (``reasoning_effort``), and whether the template lets the model think at
+all: ``enable_thinking`` in Qwen's and most others, ``thinking`` in DeepSeek's and Granite's. Harmony's, Mistral's and
+DeepSeek's templates refuse further levels, or take them for one of these. A chat also has a budget of tokens until an
+engine is chosen: its driver says by which name it takes one, if at all.
+"""
 
 from __future__ import annotations
 

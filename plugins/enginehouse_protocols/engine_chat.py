@@ -38,8 +38,8 @@ _FINISHES: Final = {
     "refusal": "content_filter",
 }
 """What engines call their reasons; all others are ``stop``."""
-_MOST: Final = 1024
-"""Calls of one answer."""
+_MOST_CALLS: Final = 1024
+"""Of one answer."""
 
 
 class _Function(msgspec.Struct, gc=False):
@@ -265,8 +265,8 @@ class Calls:
 
     def _begin(self, call: Call, said: list[Said]) -> None:
         self._begun.add(call)
-        if len(self._begun) > _MOST:
-            raise UpstreamError(f"The engine's answer cannot be read: it calls more than {_MOST} tools")
+        if len(self._begun) > _MOST_CALLS:
+            raise UpstreamError(f"The engine's answer cannot be read: it calls more than {_MOST_CALLS} tools")
         if not call.id:
             call.id = next(self._make_id)
             self._named_here.add(call)

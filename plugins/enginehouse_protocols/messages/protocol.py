@@ -43,7 +43,10 @@ class Messages(Protocol):
 
 
 class MessageEvents(TypedAnswer):
-    """A message. Its text is in blocks, one after the other, of which the last may be open."""
+    """A message of an engine that speaks the protocol itself. Its text is in blocks, of which the last may be open.
+
+    Its events: https://docs.anthropic.com/en/docs/build-with-claude/streaming.
+    """
 
     def __init__(self) -> None:
         self._blocks = 0
