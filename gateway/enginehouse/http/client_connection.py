@@ -553,7 +553,7 @@ def repeated_headers(known: KnownHead[AlikeHeads]) -> RepeatedHeaders:
     """The headers of the head that was read last."""
     alike = known.meaning
     headers = RepeatedHeaders(alike.headers)
-    headers.traceparent, headers.request_id = b"", alike.request_id
+    headers.traceparent, headers.request_id = alike.traceparent, alike.request_id
     headers.passing, headers.wants_cache_line = alike.passing, alike.wants_cache_line
     values = known.values
     for number, place in enumerate(known.places):

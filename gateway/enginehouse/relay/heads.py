@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote
 from enginehouse.domain.errors import InvalidRequest, RateLimited, RequestError
 from enginehouse.domain.names import kept_name
 from enginehouse.domain.request import Headers, RepeatedHeaders
-from enginehouse.telemetry.trace_context import TRACE_HEADERS
+from enginehouse.telemetry.trace_context import TRACE_HEADERS, find_traceparent
 
 CALLER: Final = b"x-enginehouse-caller"
 PRIORITY: Final = b"x-enginehouse-priority"
@@ -253,15 +253,16 @@ class AlikeHeads:
 
     ``passing``: the lines that pass to an engine, by what is withheld from it. Those before the value of
     ``traceparent`` come first, then those behind it; the latter are empty where it does not pass.
-    ``request_id`` and ``wants_cache_line``: as the functions of these names say.
+    ``request_id``, ``traceparent`` and ``wants_cache_line``: as the functions of these names say, of that head.
     """
 
-    __slots__ = ("headers", "passing", "request_id", "target", "wants_cache_line")
+    __slots__ = ("headers", "passing", "request_id", "target", "traceparent", "wants_cache_line")
 
     def __init__(self, target: bytes, headers: Headers) -> None:
         self.target = target
         self.headers = headers
         self.request_id = find_request_id(headers)
+        self.traceparent = find_traceparent(headers)
         self.passing: dict[frozenset[bytes], tuple[bytes, bytes]] = {}
         self.wants_cache_line = wants_cache_line(headers)
 

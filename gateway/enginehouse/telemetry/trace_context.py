@@ -50,6 +50,17 @@ class Parent:
         self.sampled = sampled
 
 
+def find_traceparent(headers: Headers) -> bytes:
+    """The value of ``traceparent``; empty if there is none, or several."""
+    found: bytes | None = None
+    for name, value in headers:
+        if name == b"traceparent":
+            if found is not None:
+                return b""
+            found = value
+    return found or b""
+
+
 def read_traceparent(value: bytes) -> Parent | None:
     """The client's span; ``None`` if ``value`` is malformed (W3C Trace Context, 3.2)."""
     if len(value) == _LENGTH and value.startswith(b"00-") and value.translate(None, _DIGITS) == b"---":

@@ -9,7 +9,7 @@ from typing import Final
 from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.domain.request import Headers, RepeatedHeaders
 from enginehouse.interfaces.exporters import TracedRequest
-from enginehouse.telemetry.trace_context import Parent, Trace, UnsampledLines, read_traceparent
+from enginehouse.telemetry.trace_context import Parent, Trace, UnsampledLines, find_traceparent, read_traceparent
 
 _FAILED: Final = 500
 _STATE: Final = b"tracestate"
@@ -77,12 +77,5 @@ def _trace(parent: Parent | None, headers: Headers) -> Trace:
 
 def _parent(headers: Headers) -> Parent | None:
     """The client's span, if there is exactly one valid ``traceparent``."""
-    if isinstance(headers, RepeatedHeaders):
-        return read_traceparent(headers.traceparent) if headers.traceparent else None
-    found: bytes | None = None
-    for name, value in headers:
-        if name == b"traceparent":
-            if found is not None:
-                return None
-            found = value
-    return read_traceparent(found) if found is not None else None
+    found = headers.traceparent if isinstance(headers, RepeatedHeaders) else find_traceparent(headers)
+    return read_traceparent(found) if found else None

@@ -21,6 +21,7 @@ from enginehouse.relay.heads import (
     wants_cache_line,
     with_authorization,
 )
+from enginehouse.telemetry.trace_context import find_traceparent
 from tests.gateway.http.test_requests import check
 from tests.support.fake_client import FakeClient
 from tests.support.h11_peer import read_requests
@@ -170,7 +171,10 @@ fields = st.one_of(
             *((b"authorization", b"Bearer a"), (b"x-request-id", b"\xe9"), (b"x-request-id", b"i" * 200)),
         ]
     ),
-    st.tuples(st.sampled_from([b"traceparent", b"x-request-id"]), st.sampled_from([trace(1), trace(2), b"a"])),
+    st.tuples(
+        st.sampled_from([b"traceparent", b"x-request-id"]),
+        st.sampled_from([trace(1), trace(2), b"a", trace(3) + b".more"]),
+    ),
 )
 
 
@@ -198,6 +202,7 @@ def test_what_is_known_of_headers_is_what_they_say(
         found = repeated_headers(known)
         assert found == headers
         assert found.request_id == find_request_id(headers)
+        assert found.traceparent == find_traceparent(headers)
         assert wants_cache_line(found) is wants_cache_line(headers)
         for withheld in (NOT_TO_ENGINE, TRACED_NOT_TO_ENGINE, with_authorization(NOT_TO_ENGINE)):
             assert passing_lines(found, withheld) == passing_lines(headers, withheld)
