@@ -78,7 +78,7 @@ async def test_what_an_engine_did_not_count_is_estimated(keeper: MakeKeeper) -> 
     it = keeper(StoppedClock(NOW))
     uncounted: dict[str, Any] = {"tokens_in": None, "tokens_cached": None, "tokens_out": None}
     it.meter.add(record(**uncounted, status=502, events=7, first_byte=2.0), "m", 33)
-    it.meter.add(record(**uncounted, status=429, sent=None), "m", 33)
+    it.meter.add(record(**uncounted, status=400, sent=None), "m", 33)
     (row,) = await it.usage(0, NOW)
     assert (row.requests, row.failed, row.tokens_in, row.tokens_out, row.cost) == (2, 2, 33, 7, 0)
 

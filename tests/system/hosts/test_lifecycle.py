@@ -169,6 +169,19 @@ def test_a_model_can_be_preloaded(serve: Serve) -> None:
     serve(table("a") + table("b", preload="true")).until_running(b="ready")
 
 
+def test_a_model_is_preloaded_again_once_another_has_left_its_host_empty(serve: Serve) -> None:
+    gateway = serve(table("a", preload='"again"') + table("b", ttl='"200ms"'))
+    gateway.until_running(a="ready")
+    assert gateway.ask("b").status_code == 200
+    gateway.until_running(a="ready")
+
+
+def test_a_load_on_request_leaves_no_slot_taken(serve: Serve) -> None:
+    gateway = serve(table("a", concurrency="1"))
+    assert gateway.operate("/api/models/a/load").status_code == 200
+    assert gateway.ask("a").status_code == 200
+
+
 @linux
 def test_a_client_that_gives_up_and_asks_again_gets_its_model(serve: Serve) -> None:
     gateway = serve(table("a", "2s"))
