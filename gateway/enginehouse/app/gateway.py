@@ -94,7 +94,7 @@ class Gateway:
         self.callers, self.admission = path.callers, path.admission
         context = build_host_context(config, path, path.relay.context.upstreams, drivers)
         self.engines = ManagedEngines(context, queues)
-        self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))
+        self.observers.add(SwapReports(self.relay.context.counters, outside.clock.now))
         self.every_second = EverySecond(outside.clock.epoch)
         self._prober = Prober(self.fleet, config.checks, outside.chance)
         self.current = CurrentConfig(path, self.engines, self._prober, context)

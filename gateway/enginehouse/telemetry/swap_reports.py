@@ -9,7 +9,6 @@ from enginehouse.domain.errors import LoadCancelled
 from enginehouse.domain.ticket import SwapDone
 from enginehouse.interfaces.exporters import SwapRecord
 from enginehouse.interfaces.observers import Observer
-from enginehouse.interfaces.swappers import SwapPlan
 from enginehouse.telemetry.counters import Counters
 
 _log = logging.getLogger(__name__)
@@ -22,23 +21,19 @@ def _outcome(error: Exception | None) -> str:
 
 
 class SwapReports(Observer):
-    """Logs one line for each swap and counts it.
+    """Logs one line for each swap and counts it."""
 
-    ``explain`` returns the plan of a swap that is about to begin: the line names the rule by which it evicts others.
-    """
-
-    def __init__(self, counters: Counters, explain: Callable[[str], SwapPlan], now: Callable[[], float]) -> None:
+    def __init__(self, counters: Counters, now: Callable[[], float]) -> None:
         self._now = now
         self._counters = counters
-        self._explain = explain
-        self._begun: dict[str, tuple[float, tuple[str, ...], str]] = {}
+        self._begun: dict[str, tuple[float, tuple[str, ...]]] = {}
 
     def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
-        self._begun[target] = (self._now(), evict, self._rule(target) if evict else "")
+        self._begun[target] = (self._now(), evict)
 
     def swap_done(self, done: SwapDone) -> None:
         ended = self._now()
-        began, evict, rule = self._begun.pop(done.target, (ended, (), ""))
+        began, evict = self._begun.pop(done.target, (ended, ()))
         duration = ended - began
         outcome = _outcome(done.error)
         self._counters.last_swaps.append(SwapRecord(done.target, evict, began, ended, outcome))
@@ -46,12 +41,4 @@ class SwapReports(Observer):
         for replica in evict:
             self._counters.evictions[replica] += 1
         evicted = ", ".join(evict) or "nothing"
-        _log.info("Swap of %s: %s after %.2f s, evicted %s%s", done.target, outcome, duration, evicted, rule)
-
-    def _rule(self, target: str) -> str:
-        try:
-            plan = self._explain(target)
-        except Exception:
-            return ""  # only the explanation failed
-        rule = f", set {plan.set_name}" if plan.set_name else ""
-        return rule if plan.cost is None else f"{rule}, cost {plan.cost}"
+        _log.info("Swap of %s: %s after %.2f s, evicted %s", done.target, outcome, duration, evicted)

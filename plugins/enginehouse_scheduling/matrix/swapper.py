@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -12,6 +13,8 @@ from enginehouse.tickets import HostFacts, SwapPlan
 from enginehouse_scheduling.matrix.expressions import Name, Source, read_sets
 from enginehouse_scheduling.matrix.solve import Node, alone, best, compile_sets
 from enginehouse_scheduling.model_names import check_model, models_of
+
+_log = logging.getLogger(__name__)
 
 _KEY = "scheduling.matrix"
 
@@ -62,7 +65,8 @@ class Matrix(Swapper):
         return [] if target in running else self._choose(target, running).evict
 
     def on_swap_start(self, target: str, running: Sequence[str]) -> None:
-        pass
+        if _log.isEnabledFor(logging.INFO) and (plan := self.explain(target, running)).evict:
+            _log.info("Swap of %s: set %s, cost %s", target, plan.set_name or "none", plan.cost)
 
     def explain(self, target: str, running: Sequence[str]) -> SwapPlan:
         """The eviction with the chosen set and its cost."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,6 +42,15 @@ def test_the_explanation_has_the_set_and_the_cost() -> None:
     assert (kept.evict, kept.set, kept.set_name, kept.cost) == ([], ["voxtral", "gemma"], "standard", 0)
     lost = it.explain("llama70B", ["gemma", "voxtral"])
     assert (lost.evict, lost.set, lost.set_name, lost.cost) == (["gemma", "voxtral"], ["llama70B"], "full", 51)
+
+
+def test_the_log_names_the_set_and_the_cost_of_each_eviction(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    it = matrix(BASIC, MODELS)
+
+    it.on_swap_start("gemma", ["voxtral"])
+    it.on_swap_start("llama70B", ["gemma", "voxtral"])
+    assert caplog.messages == ["Swap of llama70B: set full, cost 51"]
 
 
 def test_a_reference_is_the_other_set_in_its_place() -> None:
