@@ -16,7 +16,7 @@ from enginehouse.relay.heads import AnswerHead, origin_lines, read_lines
 from enginehouse.relay.jobs.engine_job import EngineJob
 from enginehouse.relay.request import CLIENT_LEFT, LiveRequests, Request
 from enginehouse.relay.web_socket_server import AskedEngine, WebSocketCarrier
-from enginehouse.telemetry.plugin_failures import await_plugin
+from enginehouse.telemetry.plugin_failures import await_plugin, wrong_result
 
 Enter = Callable[[Headers], AdmittedCaller | None]
 """Identifies a client by its headers, or raises ``RequestError``."""
@@ -25,7 +25,8 @@ Enter = Callable[[Headers], AdmittedCaller | None]
 class WebSocketRequest(Request):
     """Has an engine asked for the WebSocket first, and another one if that fails; then a ``plugin`` carries messages.
 
-    Until the end it counts as load of the backend and occupies its queue slot. ``ended`` is set at the end.
+    It is live from ``serve`` on. Until the end it counts as load of the backend and occupies its queue slot. ``ended``
+    is set at the end.
     """
 
     endless: ClassVar[bool] = True
@@ -42,7 +43,6 @@ class WebSocketRequest(Request):
         self._opened: asyncio.Future[None] = _pending()
         self.stopped: asyncio.Future[RequestError] = _pending()
         self.ended = asyncio.Event()
-        live_requests.begin(self)
 
     @property
     def why_not_movable(self) -> str | None:
@@ -69,6 +69,7 @@ class WebSocketRequest(Request):
 
         Raises ``RequestError`` if the client still waits for an answer to its handshake.
         """
+        self._live_requests.begin(self)
         status, outcome = CLIENT_LEFT, "client_left"
         cause: RequestError | None = None
         try:
@@ -109,11 +110,14 @@ class WebSocketRequest(Request):
         carrier = self._carrier
         assert carrier is not None
         try:
-            self._answer = await await_plugin(self._plugin, carrier.open, self._asked(attempt))
+            status: object = await await_plugin(self._plugin, carrier.open, self._asked(attempt))
         except UpstreamError:
             if attempt.slot is not None:
                 attempt.slot.in_doubt = True
             raise
+        if not isinstance(status, int):
+            raise wrong_result(self._plugin, "returned no status from open")
+        self._answer = status
 
     def _answered(self, error: RequestError | None) -> None:
         if error is not None:

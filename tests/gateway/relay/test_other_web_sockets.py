@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import pytest
 
@@ -30,8 +30,12 @@ class Odd(WebSocketServer):
     async def _serve(self, handshake: Handshake) -> None:
         assert handshake.engine is not None
         said = "served"
+        request = handshake.engine()
+        if self.fails == "before it is served":
+            handshake.transport.abort()
+            return
         try:
-            await handshake.engine().serve(handshake.headers, Carrier())
+            await request.serve(handshake.headers, Carrier())
         except RequestError as error:
             said = f"{error.status} {error.code}: {error.message}"
         handshake.transport.write(said.encode())
@@ -42,7 +46,7 @@ class Carrier:
     async def open(self, engine: AskedEngine) -> int:
         if Odd.fails == "with its engine":
             raise ZeroDivisionError
-        return 101
+        return 101 if Odd.fails != "with what it returns" else cast(int, "101")
 
     async def left(self) -> None:
         await asyncio.Event().wait()
@@ -63,6 +67,7 @@ def registry() -> Registry:
         ("", b"served"),
         ("in open", b""),
         ("with its engine", b"500 plugin_failed: The web_socket_server 'odd'"),
+        ("with what it returns", b"500 plugin_failed: The web_socket_server 'odd'"),
     ],
 )
 async def test_its_client_gets_what_it_fails_with(
@@ -73,5 +78,16 @@ async def test_its_client_gets_what_it_fails_with(
     client = await gateway.client()
     client.send(gateway.get("/upstream/m/x", *ASKS))
     assert (await client.rest()).startswith(said)
+    await gateway.quiet()
+    assert not gateway.relay.live
+
+
+async def test_a_request_that_it_never_serves_is_not_live(
+    house: OpenGateway, engine: StartEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Odd, "fails", "before it is served")
+    gateway = await house(await engine())
+    client = await gateway.client()
+    client.send(gateway.get("/upstream/m/x", *ASKS))
     await gateway.quiet()
     assert not gateway.relay.live
