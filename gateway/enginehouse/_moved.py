@@ -72,7 +72,8 @@ _NAMES = {
     "enginehouse_kit.discoverers": "Discoverer",
     "enginehouse_kit.guards": "Guard GuardAnswer GuardRequest",
     "enginehouse_kit.interceptors": """
-        Answer AnswerFilter Change Event InterceptedRequest Interceptor Join Passed Refuse
+        Answer AnswerFilter Change Event EventKind InterceptedRequest Interceptor InterceptorAdapter Join Passed
+        Refuse Whole
     """,
     "enginehouse_kit.limit_stores": "Limit LimitStore",
     "enginehouse_kit.rescheduling": "DroppedPair MigrationMeans Migrator Plan ReschedulingPolicy",
@@ -99,13 +100,19 @@ _NAMES = {
         VirtualBackend VirtualClient VirtualEngines VirtualGateway VirtualProcess VirtualSettings
     """,
 }
+_INTERFACES = (
+    *("enginehouse_kit.discoverers", "enginehouse_kit.guards", "enginehouse_kit.interceptors"),
+    *("enginehouse_kit.limit_stores", "enginehouse_kit.rescheduling", "enginehouse_kit.scalers"),
+    "enginehouse_kit.usage_stores",
+)
+"""Modules of interfaces that plugins implement, which ``enginehouse`` offered until the kit did."""
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 _INTERNAL = ("GuardedSwapper", "LoadedConfig", "Reloaded", "serve_document", "take_over_option")
 """Names that only bundled plugins used."""
 
 
 def find(name: str) -> object:
-    """What the name means that ``enginehouse`` had: plugins that import it from there keep working.
+    """What the name means that ``enginehouse``, or a module of it, had: plugins that import it there keep working.
 
     Raises ``ImportError`` for a name that the core does not have any more, whose message ``from enginehouse import
     NAME`` shows as it is, and ``AttributeError`` for one that never was.
@@ -115,7 +122,7 @@ def find(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(f"module 'enginehouse' has no attribute '{name}'")
     module = _MODULES[name]
-    if not module.startswith("enginehouse."):  # the core imports no plugin
+    if not (module.startswith("enginehouse.") or module in _INTERFACES):  # the core imports no plugin for itself
         raise ImportError(f"import '{name}' from '{module}'")
     found: object = getattr(import_module(module), name)
     return found

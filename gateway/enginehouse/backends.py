@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enginehouse._moved import find
 from enginehouse.config.model_settings import ModelSettings, ReplicaRange, SizedRange
 from enginehouse.config.schema import DiscoverySettings
 from enginehouse.domain.backend_status import BackendStatus
@@ -21,3 +22,5 @@ __all__ = [
     "ReplicaRange",
     "SizedRange",
 ]
+
+__getattr__ = find  # for names that are in ``enginehouse_kit`` now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enginehouse._moved import find
 from enginehouse.config.auth import (
     NAMESPACES,
     JwtSettings,
@@ -36,3 +37,5 @@ __all__ = [
     "UsageRow",
     "moment",
 ]
+
+__getattr__ = find  # for names that are in ``enginehouse_kit`` now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enginehouse._moved import find
 from enginehouse.config.scheduling import ReschedulingSettings
 from enginehouse.domain.instance import (
     ClusterView,
@@ -29,3 +30,5 @@ __all__ = [
     "RequestView",
     "ReschedulingSettings",
 ]
+
+__getattr__ = find  # for names that are in ``enginehouse_kit`` now

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import enginehouse
-from enginehouse._moved import find
+from enginehouse._moved import _INTERFACES, find
 from enginehouse.plugin_manager.kinds import KINDS
 from tests.support.doc_pages import page_text
 from tests.support.paths import DOCS, ROOT
@@ -108,12 +108,29 @@ def moved() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("name", "module"), moved())
 def test_a_name_that_has_moved_keeps_working_or_says_where_it_is(name: str, module: str) -> None:
     found = getattr(import_module(module), name)
-    if module in CORE:
+    if module in CORE or module in _INTERFACES:
         assert getattr(enginehouse, name) is found
         assert name not in enginehouse.__all__
         return
     with pytest.raises(ImportError, match=rf"^import '{name}' from '{module}'$"):
         exec(f"from enginehouse import {name}", {})
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "there"),
+    [
+        ("backends", "ScaleView", "scalers"),
+        ("callers", "Limit", "limit_stores"),
+        ("interceptors", "Refuse", "interceptors"),
+        ("interceptors", "GuardAnswer", "guards"),
+        ("rescheduling", "MigrationMeans", "rescheduling"),
+    ],
+)
+def test_an_interface_of_the_kit_is_found_in_the_module_that_had_it(module: str, name: str, there: str) -> None:
+    found = getattr(import_module(f"enginehouse_kit.{there}"), name)
+    assert getattr(import_module(f"enginehouse.{module}"), name) is found
+    with pytest.raises(ImportError):
+        exec(f"from enginehouse.{module} import Nothing", {})
 
 
 def test_a_name_that_is_internal_now_says_so() -> None:
