@@ -51,15 +51,17 @@ def test_a_limit_is_whole_again_when_its_period_begins(per: LimitPeriod, seconds
     assert two.left() == 5
 
 
-def test_what_a_dead_process_had_in_use_comes_back() -> None:
-    memory, (one, two) = limits(FakeClock(), LimitRule(3, "at_once"))
-    one.take(2)
-    two.take(1)
-    assert two.seconds_short(1) > 0
-    memory.clear(0)
-    assert two.left() == 2
-    two.take(-1)
-    assert two.left() == 3
+@pytest.mark.parametrize("died", [0, 1])
+def test_what_a_dead_process_had_in_use_comes_back(died: int) -> None:
+    memory, seen = limits(FakeClock(), LimitRule(3, "at_once"))
+    dead, living = seen[died], seen[1 - died]
+    dead.take(2)
+    living.take(1)
+    assert living.seconds_short(1) > 0
+    memory.clear(died)
+    assert living.left() == 2
+    living.take(-1)
+    assert living.left() == 3
 
 
 def test_a_limit_that_becomes_another_keeps_what_is_used() -> None:

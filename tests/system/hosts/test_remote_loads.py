@@ -57,6 +57,14 @@ def test_a_model_that_is_not_loaded_is_loaded_for_the_request(serve: Serve, rout
     assert gateway.history() == ["a@one starting", "a@one ready"]
 
 
+def test_of_what_a_server_lists_the_configured_models_are_loaded(serve: Serve, router: FakeRouter) -> None:
+    gateway = serve(CHECKS + backend("one", router, models='["b"]'))
+    gateway.process.until_health(one="healthy")
+    assert (gateway.ask("b").status_code, gateway.ask("a").status_code) == (200, 404)
+    assert states(gateway) == {"b@one": "ready"}
+    assert router.loads == ["b"]
+
+
 def test_what_is_ready_does_not_wait_for_a_load(serve: Serve, router: FakeRouter, other: FakeRouter) -> None:
     """Seed: messages for A (not loaded), B (loaded elsewhere) and C (not loaded) arrive before anything is loaded."""
     gateway = known(serve(CHECKS + TOGETHER + backend("one", router) + backend("two", other)), "a", "d")
