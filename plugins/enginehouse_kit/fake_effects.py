@@ -20,9 +20,6 @@ class OneAtATime(Swapper):
     def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
         return [replica for replica in running if replica != target]
 
-    def on_swap_start(self, target: str, running: Sequence[str]) -> None:
-        pass
-
 
 class AtMost(OneAtATime):
     """Lets ``most`` replicas run at once and evicts the least recently used ones."""

@@ -65,9 +65,6 @@ class Group(Swapper):
         places = {each: self._place(replicas[each].model) for each in running}
         return [each for each, place in places.items() if place.name == here or not place.rules.persistent]
 
-    def on_swap_start(self, target: str, running: Sequence[str]) -> None:
-        pass
-
     def explain(self, target: str, running: Sequence[str]) -> SwapPlan:
         """The eviction. ``set_name`` is the target's group, if a group lists it."""
         place = self._place(self._host.replicas[target].model)

@@ -44,9 +44,6 @@ class Memory(Swapper):
         kept = self._kept(unpinned, left - needed)
         return [each for each in unpinned if each not in kept]
 
-    def on_swap_start(self, target: str, running: Sequence[str]) -> None:
-        pass
-
     def _held(self, replica: str) -> int | None:
         """The bytes that a running replica holds, ``None`` if nothing is known yet."""
         kept = self._host.asleep.get(replica)

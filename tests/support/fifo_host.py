@@ -24,8 +24,6 @@ class ByRule(Swapper):
             raise LoadFailed(f"'{target}' is too large")
         return [replica for replica in running if replica in evict]
 
-    def on_swap_start(self, target: str, running: Sequence[str]) -> None: ...
-
 
 def fifo_host(
     replicas: Iterable[str | HostedReplica] = "abcd",

@@ -157,9 +157,6 @@ class _NoSwaps(Swapper):
     def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
         return ()
 
-    def on_swap_start(self, target: str, running: Sequence[str]) -> None:
-        pass
-
 
 def _is_same_server(old: BackendSettings, new: BackendSettings | None) -> bool:
     return new is not None and (old.url, old.driver) == (new.url, new.driver)

@@ -85,7 +85,6 @@ class Swapper(ABC):
         """
         return running
 
-    @abstractmethod
     def on_swap_start(self, target: str, running: Sequence[str]) -> None:
         """A swap starts. Called once for each swap."""
 

@@ -130,7 +130,6 @@ class Greedy(Swapper):
             raise KeyError("odd")
     def eviction_for(self, target, running):
         return ["nonsense"]
-    def on_swap_start(self, target, running): ...
 
 @hookimpl
 def register_swappers(register):

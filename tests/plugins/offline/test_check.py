@@ -280,8 +280,7 @@ FAULTS = {
     ),
     "swapper.prepare": (
         "swapper",
-        "class Bad(Swapper):\n def prepare(self, host): raise KeyError('k')\n"
-        " def eviction_for(self, a, b): return ()\n def on_swap_start(self, a, b): ...",
+        "class Bad(Swapper):\n def prepare(self, host): raise KeyError('k')\n def eviction_for(self, a, b): return ()",
     ),
     "driver.command": (
         "driver",

@@ -189,8 +189,6 @@ class Picky(Swapper):
             raise ZeroDivisionError
         return [each for each in running if each in self.names]
 
-    def on_swap_start(self, target: str, running: Sequence[str]) -> None: ...
-
 
 def test_the_swapper_may_know_what_must_stay() -> None:
     here = fifo_host(swapper=Picky("c"), ready="bc")

@@ -17,8 +17,6 @@ class Side(Swapper):
     def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
         return []
 
-    def on_swap_start(self, target: str, running: Sequence[str]) -> None: ...
-
 
 FREE: Mapping[str, Any] = {"max_loads": 0, "max_wait": 0.0, "queue_timeout": 0.0}
 

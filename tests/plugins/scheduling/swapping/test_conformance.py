@@ -30,9 +30,6 @@ class Everything(Swapper):
     def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
         return [each for each in running if each != target and not each.startswith("a@")]
 
-    def on_swap_start(self, target: str, running: Sequence[str]) -> None:
-        pass
-
 
 class WithTheTarget(Everything):
     def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
