@@ -17,17 +17,13 @@ from enginehouse.domain.errors import (
     PluginFailed,
 )
 from enginehouse.domain.replica import ASSUMED_LOAD_S, AT_REST, ReplicaState
-from enginehouse.engines.engine_cache import EngineCache
-from enginehouse.engines.failures import BackOff, StartErrors, how_it_ended
+from enginehouse.engines.failures import BackOff, how_it_ended
 from enginehouse.engines.host_context import ManagedReplica
-from enginehouse.engines.launch_line import ModelLaunch
 from enginehouse.engines.launches import Launches
-from enginehouse.engines.probing import HealthCheck
-from enginehouse.engines.start import EngineRun, Start
+from enginehouse.engines.start import EngineRun, Start, StartingEngine
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launchers import EngineProcess
 from enginehouse.interfaces.places import Place
-from enginehouse.telemetry.log_ring import LogRing
 
 _log = logging.getLogger(__name__)
 
@@ -53,17 +49,14 @@ class EngineListener:
         return {}
 
 
-class Engine:
+class Engine(StartingEngine):
     """The engine of ``managed``. It alone keeps its state, from its files to its end; ``listener`` hears of it.
 
-    ``connect`` makes a client from the engine's address. ``state`` is where it is, ``shown`` what others see: a
-    ``retired`` engine is shown as stopping until it has stopped. ``problem`` describes the current problem for people,
-    empty if there is none. ``elsewhere``: a server that runs already loads the model. ``is_lost``: the last engine was
-    lost with its place. ``log`` outlives the process: a restarted one continues it. ``gpus``: the
-    ``CUDA_VISIBLE_DEVICES`` of the next launch, empty for none. ``cache``: what is kept of its prefix cache.
-    ``version`` grows when engines launched so far do not fit the settings any more. ``wake_s``: how long its last start
-    took. ``before``: what must end before it may start, such as its adoption. ``removal``: its end, once its replica is
-    no longer configured.
+    ``state`` is where it is, ``shown`` what others see: a ``retired`` engine is shown as stopping until it has stopped.
+    ``problem`` describes the current problem for people, empty if there is none. ``is_lost``: the last engine was lost
+    with its place. ``version`` grows when engines launched so far do not fit the settings any more. ``wake_s``: how
+    long its last start took. ``before``: what must end before it may start, such as its adoption. ``removal``: its end,
+    once its replica is no longer configured.
     """
 
     def __init__(
@@ -74,50 +67,25 @@ class Engine:
         connect: Callable[[str], EngineClient],
         listener: EngineListener,
     ) -> None:
-        self.name = managed.engine
+        super().__init__(managed, launches, connect)
         self.replica = managed.replica
-        self.launches = launches
-        self.connect = connect
-        self.log = LogRing()
-        self.gpus = ""
         self.version = 0
-        self.state = self.shown = ReplicaState.STOPPED
+        self.shown = self.state
         self.retired = self.is_lost = False
         self.problem = self._hung = ""
         self.wake_s, self._began = ASSUMED_LOAD_S, 0.0
         self.before: asyncio.Task[None] | None = None
         self.removal: asyncio.Task[None] | None = None
-        self.cache = EngineCache(launches.caches, managed)
-        self.errors = StartErrors(managed.model_name, self.log)
         self.listener = listener
         self.back_off = BackOff()
         self.is_removed = False
         self._examined = 0
         self._starting: asyncio.Task[None] | None = None
-        self.run: EngineRun | None = None
         self._watching: asyncio.Task[None] | None = None
         self._endings: set[asyncio.Future[None]] = set()
-        self.reconfigure(managed)
         self.begin_anew()
 
     # --- settings
-
-    def reconfigure(self, managed: ManagedReplica) -> None:
-        """Use these settings from now on. A running engine continues as it was launched."""
-        self.managed = managed
-        self.elsewhere = managed.server is not None
-        self._may_sleep = managed.model.sleeps
-        self.needs = self.launches.needs(managed)
-        self.keeps_cache = bool(managed.model.keep_cache) and managed.driver.cache is not None and not self.elsewhere
-        self.check = HealthCheck(managed.driver.driver, managed.model.health_path)
-        self.line = ModelLaunch(
-            managed.model_name,
-            managed.model,
-            managed.driver.launch,
-            managed.rules,
-            backend=self.name,
-            cache_folder=str(self.cache.folder) if self.keeps_cache else "",
-        )
 
     def begin_anew(self) -> None:
         """Drop what is known of engines launched so far: they do not fit the settings any more."""
@@ -498,7 +466,7 @@ class Engine:
             self.back_off.ready_at = now
         elif state is ReplicaState.FAILED:
             self.back_off.failed(now)
-        self.launches.state_file.sleepers.follow(self.name, state, may_sleep=self._may_sleep)
+        self.launches.state_file.sleepers.follow(self.name, state, may_sleep=self.may_sleep)
         if state is not ReplicaState.SLEEPING:
             self.launches.learned.asleep.pop(self.replica, None)
         if state in AT_REST:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from enginehouse.aio.timeouts import leave, run_within
 from enginehouse.config.schema import ModelSettings
@@ -22,7 +23,7 @@ from enginehouse.engines.probing import HealthCheck
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launch_spec import LaunchSpec
 from enginehouse.interfaces.launchers import EngineProcess, LaunchLine
-from enginehouse.interfaces.places import EngineNeeds, Place
+from enginehouse.interfaces.places import Place
 from enginehouse.telemetry.log_ring import LogRing
 
 T = TypeVar("T")
@@ -123,33 +124,52 @@ class StartLimits:
             self._moved = moved
 
 
-class StartingEngine(Protocol):
-    """What the starts and the runs of an engine need of it. ``run``: set in the step in which it is launched.
+class StartingEngine(ABC):
+    """The engine of ``managed``, as its starts and its runs know it.
 
-    ``keeps_cache``: whether what is in its prefix cache is kept while it does not run.
+    ``connect`` makes a client from the engine's address. ``gpus``: the ``CUDA_VISIBLE_DEVICES`` of the next launch,
+    empty for none. ``log`` outlives the process: a restarted one continues it. ``cache``: what is kept of its prefix
+    cache while it does not run, if it ``keeps_cache``. ``elsewhere``: a server that runs already loads the model.
+    ``run``: set in the step in which it is launched.
     """
 
-    name: str
-    managed: ManagedReplica
-    check: HealthCheck
-    line: ModelLaunch
-    needs: EngineNeeds
-    gpus: str
-    log: LogRing
-    errors: StartErrors
-    cache: EngineCache
-    state: ReplicaState
-    keeps_cache: bool
-    launches: Launches
-    connect: Callable[[str], EngineClient]
-    run: EngineRun | None
+    def __init__(self, managed: ManagedReplica, launches: Launches, connect: Callable[[str], EngineClient]) -> None:
+        self.name = managed.engine
+        self.launches = launches
+        self.connect = connect
+        self.gpus = ""
+        self.log = LogRing()
+        self.errors = StartErrors(managed.model_name, self.log)
+        self.cache = EngineCache(launches.caches, managed)
+        self.state = ReplicaState.STOPPED
+        self.run: EngineRun | None = None
+        self.reconfigure(managed)
 
+    def reconfigure(self, managed: ManagedReplica) -> None:
+        """Use these settings from now on. A running engine continues as it was launched."""
+        model, driver = managed.model, managed.driver
+        self.managed, self.elsewhere, self.may_sleep = managed, managed.server is not None, model.sleeps
+        self.needs = self.launches.needs(managed)
+        self.keeps_cache = bool(model.keep_cache) and driver.cache is not None and not self.elsewhere
+        self.check = HealthCheck(driver.driver, model.health_path)
+        self.line = ModelLaunch(
+            managed.model_name,
+            model,
+            driver.launch,
+            managed.rules,
+            backend=self.name,
+            cache_folder=str(self.cache.folder) if self.keeps_cache else "",
+        )
+
+    @abstractmethod
     def note_start(self, state: ReplicaState, problem: str) -> None:
         """Take the phase of a start, and the problem that it has."""
 
+    @abstractmethod
     async def end(self, run: EngineRun) -> None:
         """End what a start has launched."""
 
+    @abstractmethod
     def finish(self, end: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
         """Run ``end`` to completion, even if its caller is cancelled, before the next start."""
 
@@ -256,7 +276,7 @@ class Start:
             if run is None:
                 if model.source:
                     await self._have_files(model.source)
-                self.place = NOWHERE if engine.managed.server is not None else await self._find_place()
+                self.place = NOWHERE if engine.elsewhere else await self._find_place()
             limits = self.limits = StartLimits(model, engine.log)
             if self.place is not None:
                 run = await limits.run(self._launched(self.place))
