@@ -121,11 +121,12 @@ async def _ask(plugin: PluginId, returned: _Returned, method: Callable[..., Any]
         answer = method(*arguments)
         if isawaitable(answer):
             answer = await answer
+        fits = type(answer) is returned.type or returned.fits(answer)
     except BaseException as error:
         if passes(error):
             raise
         raise plugin_failed(plugin, error) from error
-    if type(answer) is not returned.type and not returned.fits(answer):
+    if not fits:
         raise _wrong(plugin, returned, answer)
     return _ProcessGuard(plugin, answer) if isinstance(answer, EngineProcess) else answer
 
@@ -134,11 +135,12 @@ def _call(plugin: PluginId, returned: _Returned, method: Callable[..., Any], *ar
     """Call a synchronous method and check its answer."""
     try:
         answer = method(*arguments)
+        fits = type(answer) is returned.type or returned.fits(answer)
     except EnginehouseError:
         raise
     except BaseException as error:
         raise plugin_failed(plugin, error) from error
-    if type(answer) is not returned.type and not returned.fits(answer):
+    if not fits:
         raise _wrong(plugin, returned, answer)
     return answer
 
@@ -170,7 +172,7 @@ def _fits(wanted: Any) -> Callable[[Any], bool]:
     def fits(answer: Any) -> bool:
         if not isinstance(answer, kind) or isinstance(answer, (str, bytes)):
             return False
-        columns = (answer.keys(), answer.values()) if isinstance(answer, Mapping) else (answer,)
+        columns = (answer.keys(), answer.values()) if len(inner) > 1 else (answer,)
         return all(all(map(check, column)) for check, column in zip(inner, columns, strict=True))
 
     return fits

@@ -103,6 +103,22 @@ async def test_no_engine_to_adopt() -> None:
     assert await guarded(Gives(None)).adopt("a", LINE, {}, LogRing()) is None
 
 
+class Torn(list[int]):
+    """A list that cannot be read."""
+
+    def __iter__(self) -> Any:
+        raise KeyError("secret")
+
+
+@pytest.mark.parametrize("given", [{"4711": 1}, "4711", [True], Torn()], ids=["mapping", "text", "bool", "torn"])
+async def test_processes_are_numbers(given: Any) -> None:
+    fake = FakeProcess("http://127.0.0.1:25000")
+    fake.pids = given
+    process = await launched(fake)
+    with pytest.raises(PluginFailed, match=r"(returned an object of type \w+ from processes|failed with KeyError)"):
+        await process.processes()
+
+
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: type(failure).__name__)
 async def test_an_engine_that_cannot_be_watched_is_stopped(failure: BaseException) -> None:
     process = Broken(failure)
