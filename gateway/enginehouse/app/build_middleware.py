@@ -20,8 +20,6 @@ from enginehouse.relay.middleware import ChosenInterceptor, Middleware, Middlewa
 from enginehouse.relay.upstream.client import client_of
 
 _INTERCEPTOR = next(kind.interface for kind in KINDS if kind.name == "interceptor") or object
-_ADAPTS = "adapt"
-"""The method by which an ``InterceptorAdapter`` of the kit makes interceptors of what another list names."""
 FoundMiddleware = Mapping[str, tuple[PluginId, Middleware]]
 
 
@@ -83,7 +81,7 @@ def _facts(chosen: Sequence[ChosenInterceptor], context: RelayContext) -> Middle
 
 def _chosen(config: Config, registry: Registry) -> Iterator[ChosenInterceptor]:
     for made, plugin, settings in _made(config, registry, "interceptor", "interceptors"):
-        if hasattr(made, _ADAPTS):
+        if _adapts(made):
             problem = f"'{plugin.type}' is used with '{made.table}', and sees no request itself"
             raise ConfigError(problem, key="interceptors", remedy="remove it")
         yield ChosenInterceptor(made, plugin, settings.timeout, settings.on_error == "pass", outer=False)
@@ -94,7 +92,7 @@ def _adapted(config: Config, registry: Registry) -> Iterator[ChosenInterceptor]:
     adapters = [
         (name, create(config, registry, "interceptor", name))
         for name, factory in factories.items()
-        if hasattr(factory, _ADAPTS)
+        if isinstance(factory, type) and _adapts(factory)
     ]
     if config.guards and not any(each.table == "guards" for _, each in adapters):  # they never fail open
         remedy = "enable the plugin 'guards', or remove the key"
@@ -107,6 +105,11 @@ def _adapted(config: Config, registry: Registry) -> Iterator[ChosenInterceptor]:
                 problem = f"the interceptor '{name}' must make an Interceptor, got {shown(adapted)}"
                 raise registry.get("interceptor", name).error(problem)
             yield ChosenInterceptor(adapted, plugin, settings.timeout, passes, outer=True)
+
+
+def _adapts(interceptor: object) -> bool:
+    """Whether an interceptor, or a class of them, is an ``InterceptorAdapter`` of the kit."""
+    return all(hasattr(interceptor, name) for name in ("kind", "table", "adapt"))
 
 
 def _made(

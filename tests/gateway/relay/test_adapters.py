@@ -44,11 +44,25 @@ class OtherAdapter(InterceptorAdapter):
         return interceptor
 
 
+class Adapts(Interceptor):
+    """No adapter, although a method of its own has that name."""
+
+    def adapt(self, text: str) -> str:
+        return text.lower()
+
+    async def before(self, request: InterceptedRequest) -> Any:
+        return Refuse(451, "not_here", self.adapt("NO"))
+
+
 @pytest.fixture
 def registry() -> Registry:
     found = collect(PluginSettings(enabled=[], disabled=["guards"])).registry
     origin = {"entry_point": "t", "module": "t", "distribution": "t", "version": "1"}
-    for kind, type, factory in (("interceptor", "other", OtherAdapter), ("guard", "nothing", Nothing)):
+    for kind, type, factory in (
+        ("interceptor", "other", OtherAdapter),
+        ("interceptor", "adapts", Adapts),
+        ("guard", "nothing", Nothing),
+    ):
         found.add([Registered(kind=kind, type=type, factory=factory, **origin)])
     return found
 
@@ -86,3 +100,9 @@ async def test_one_that_fails_lets_no_gateway_start(
 async def test_it_sees_no_request_itself(house: OpenGateway, engine: StartEngine) -> None:
     with pytest.raises(ConfigError, match="'other' is used with 'guards', and sees no request itself"):
         await house(await engine(), interceptors=["other"])
+
+
+async def test_a_method_of_that_name_makes_no_adapter(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(await engine(), interceptors=["adapts"])
+    reply = await gateway.ask()
+    assert (reply.status, reply.error["message"]) == (451, "no")
