@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from typing import NamedTuple
 
 import msgspec
@@ -68,8 +69,11 @@ def make_plan(
     for type, key in driver_types(settled).items():
         with errors:
             drivers[type] = before.get(type) or build_driver(settled, registry, type, key, outside)
-    with errors:
-        _check_sources(settled, registry)
+    sources = cache(partial(build_sources, settled, registry))
+    for name, model in settled.models.items():
+        if model.source:
+            with errors:
+                _check_source(name, model.source, sources())
     environ = dict(os.environ)  # each look at os.environ decodes it
     for name, model in settled.models.items():
         if model.launches and model.engine_driver in drivers:
@@ -213,17 +217,13 @@ async def warn_of_missing(context: HostContext) -> None:
             _log.warning(text, name, describe(error))
 
 
-def _check_sources(config: Config, registry: Registry) -> None:
+def _check_source(model: str, source: str, sources: PulledModels) -> None:
     """Raise ``ConfigError`` for a model whose ``source`` no installed plugin downloads from: no load could succeed."""
-    sources: PulledModels | None = None
-    for name, model in config.models.items():
-        if model.source:
-            sources = sources or build_sources(config, registry)
-            try:
-                sources.check(model.source)
-            except PullFailed as error:
-                key = dotted(("models", name, "source"))
-                raise ConfigError("no plugin downloads from there", key=key, remedy=error.message) from None
+    try:
+        sources.check(source)
+    except PullFailed as error:
+        key = dotted(("models", model, "source"))
+        raise ConfigError("no plugin downloads from there", key=key, remedy=error.message) from None
 
 
 def _of_roles(config: Config, drivers: Mapping[str, DriverSupport], registry: Registry) -> Iterator[str]:

@@ -84,11 +84,16 @@ async def test_a_start_and_a_change_tell_all_errors_at_once() -> None:
     registry = load_plugins(PluginSettings()).registry
     faulty = Config(
         backends={"a": BackendSettings(url="http://a", driver="vlm")},
-        models={"n": ModelSettings(driver="simm")},
+        models={
+            "n": ModelSettings(driver="simm"),
+            "o": ModelSettings(driver="sim", source="org/o"),
+            "p": ModelSettings(driver="sim", source="org/p"),
+        },
         routing=RoutingSettings(filters=["helth"]),
         hosts={"local": HostSettings(launcher="slrm")},
     )
     keys = ["backends.a.driver", "models.n.driver", "hosts.local.launcher", "routing.filters"]
+    keys += ["models.o.source", "models.p.source"]
     with pytest.raises(ConfigErrors) as at_start:
         Gateway(faulty, registry)
     assert [error.key for error in at_start.value.errors] == keys
