@@ -28,6 +28,7 @@ _AT_ONCE: Collection[Path] = (
     ("auth",),
     ("prices",),
     ("usage", "keep"),
+    ("telemetry", "access_log"),
     ("telemetry", "log_format"),
     ("telemetry", "log_level"),
     ("routing",),

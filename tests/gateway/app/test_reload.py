@@ -115,6 +115,16 @@ def test_what_needs_a_restart_is_told_in_the_answer_and_in_the_log(open_shared: 
     assert home.reload(table("a"))["needs_restart"] == []
 
 
+def test_the_access_log_is_turned_off_and_on(open_shared: OpenShared) -> None:
+    home = open_shared("")
+    for model, wanted in (("first", "true"), ("hidden", "false"), ("last", "true")):
+        assert home.reload(f"[telemetry]\naccess_log = {wanted}\n")["needs_restart"] == []
+        assert home.ask(model).status_code == 404
+    home.until(lambda _: " model=last " in home.log)
+    assert " model=first " in home.log
+    assert " model=hidden " not in home.log
+
+
 def test_only_admins_may_ask(open_alone: OpenAlone) -> None:
     keys = "".join(
         f'[[auth.keys]]\nname = "{name}"\nkey = "{name}"\nadmin = {admin}\n'
