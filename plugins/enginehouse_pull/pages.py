@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
-from threading import Event, Thread
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from enginehouse.errors import PullFailed
-from enginehouse.model_sources import PulledModels
+from enginehouse.model_sources import Download, PulledModels, PullProgress
 from enginehouse.pages import PageFacts
 
 _SUCCESS = {"status": "success"}
@@ -72,65 +70,44 @@ async def _lines(
     if _is_served(facts, name):
         yield _SUCCESS
         return
-    download = _Download(models, name)
+    state, news = dict[str, Any](), asyncio.Event()
+
+    def show(done: int, total: int | None) -> None:
+        size = {} if total is None else {"total": total}
+        state.update(status=f"pulling {name}", digest=name, completed=done, **size)
+        news.set()
+
+    pulling = asyncio.ensure_future(_pulled(models, name, turn, show))
     stopping = asyncio.ensure_future(facts.closing.wait())  # the thread only looks when bytes arrive
-    stopping.add_done_callback(lambda _: download.end({"error": download.why}))
-    starting = asyncio.ensure_future(download.start(turn))
+    for each in (pulling, stopping):
+        each.add_done_callback(lambda _: news.set())
     try:
-        while not download.ended:
-            await download.news.wait()
-            download.news.clear()
-            yield download.state
+        while not (pulling.done() or stopping.done()):
+            await news.wait()
+            news.clear()
+            if state:
+                yield {**state}
+                state.clear()
+        abandoned = {"error": f"The download of '{name}' was abandoned: pull again to resume it"}
+        yield pulling.result() if pulling.done() else abandoned
     finally:
-        download.given_up.set()
-        starting.cancel()
+        pulling.cancel()
         stopping.cancel()
 
 
-class _Download:
-    """One download in a thread of its own. ``state``: the last line; ``news``: it has changed."""
-
-    def __init__(self, models: PulledModels, name: str) -> None:
-        self.state: dict[str, Any] = {}
-        self.news = asyncio.Event()
-        self.ended = False
-        self.given_up = Event()
-        self.why = f"The download of '{name}' was abandoned: pull again to resume it"
-        self._models = models
-        self._name = name
-        self._loop = asyncio.get_running_loop()
-
-    async def start(self, turn: asyncio.Semaphore) -> None:
-        """Begin when it is its turn, which ends with the thread."""
-        await turn.acquire()
-        Thread(target=self._pull, args=(turn,), name="pull", daemon=True).start()
-
-    def end(self, state: dict[str, Any]) -> None:
-        """Note how it ended, unless it has ended."""
-        if not self.ended:
-            self.ended = True
-            self._show(state)
-
-    def _pull(self, turn: asyncio.Semaphore) -> None:
-        try:
-            self._models.pull(self._name, self._progress)
-            state = _SUCCESS
-        except Exception as error:
-            state = {"error": str(error)}
-        with suppress(RuntimeError):  # the gateway is gone
-            self._loop.call_soon_threadsafe(turn.release)
-            self._loop.call_soon_threadsafe(self.end, state)
-
-    def _progress(self, done: int, total: int | None) -> None:
-        if self.given_up.is_set():
-            raise PullFailed(self.why)
-        size = {} if total is None else {"total": total}
-        state = {"status": f"pulling {self._name}", "digest": self._name, "completed": done} | size
-        self._loop.call_soon_threadsafe(self._show, state)
-
-    def _show(self, state: dict[str, Any]) -> None:
-        self.state = state
-        self.news.set()
+async def _pulled(models: PulledModels, name: str, turn: asyncio.Semaphore, show: PullProgress) -> dict[str, Any]:
+    """Download a model when it is its turn, which ends with the download. Returns the last line."""
+    await turn.acquire()
+    download = Download(models, name)
+    download.task.add_done_callback(lambda _: turn.release())
+    download.listeners.append(show)
+    try:
+        await asyncio.shield(download.task)
+    except Exception as error:
+        return {"error": str(error)}
+    finally:
+        download.cancelled.set()
+    return _SUCCESS
 
 
 def _is_served(facts: PageFacts, name: str) -> bool:

@@ -137,9 +137,9 @@ class Downloads:
 
     def __init__(self, make_sources: Callable[[], Sequence[ModelSource]]) -> None:
         self._make_sources = make_sources
-        self._running: dict[str, _Download] = {}
+        self._running: dict[str, Download] = {}
 
-    async def fetch(self, name: str, settings: PullSettings, tell: Callable[[str], None]) -> None:
+    async def fetch(self, name: str, settings: PullSettings, tell: PullProgress) -> None:
         """Download the model ``name`` unless it is there; ``tell`` hears how far that is. Raises ``PullFailed``.
 
         The download ends when the last caller is cancelled. What is there then is kept.
@@ -149,7 +149,7 @@ class Downloads:
             return
         download = self._running.get(name)
         if download is None:
-            download = self._running[name] = _Download(models, name)
+            download = self._running[name] = Download(models, name)
         download.listeners.append(tell)
         try:
             await asyncio.shield(download.task)
@@ -161,14 +161,16 @@ class Downloads:
             del download  # a failure refers to this frame, and its task to the failure
 
 
-class _Download:
-    """One download. ``task`` ends with it."""
+class Download:
+    """The download of the model ``name`` in a thread of its own. ``task`` ends with it.
+
+    ``listeners`` hear how far it is. Once ``cancelled`` is set, it ends when bytes arrive; what is there then is kept.
+    """
 
     def __init__(self, models: PulledModels, name: str) -> None:
-        self.listeners: list[Callable[[str], None]] = []
+        self.listeners: list[PullProgress] = []
         self.cancelled = Event()
         self._loop = asyncio.get_running_loop()
-        self._told = ""
         self.task = asyncio.ensure_future(run_slowly(models.pull, name, self._note))
         self.task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
@@ -176,13 +178,8 @@ class _Download:
         """Take the progress that the thread reports. Raises ``LoadCancelled`` there when no request waits any more."""
         if self.cancelled.is_set():
             raise LoadCancelled("Nobody waits for the download any more")
-        from rich.filesize import decimal  # a gateway that downloads nothing does without
+        self._loop.call_soon_threadsafe(self._tell, done, total)
 
-        text = f"{done * 100 // total} % of {decimal(total)}" if total else decimal(done)
-        if text != self._told:
-            self._told = text
-            self._loop.call_soon_threadsafe(self._tell, text)
-
-    def _tell(self, text: str) -> None:
+    def _tell(self, done: int, total: int | None) -> None:
         for listener in self.listeners:
-            listener(text)
+            listener(done, total)

@@ -323,12 +323,18 @@ class Start:
         if downloads is None:
             return
 
-        def tell(how_far: str) -> None:
-            engine.log.write(f"downloading {source}: {how_far}\n".encode())
-            self._note(ReplicaState.DOWNLOADING, how_far)
+        def note(how_far: str) -> None:
+            if how_far != self.problem:
+                engine.log.write(f"downloading {source}: {how_far}\n".encode())
+                self._note(ReplicaState.DOWNLOADING, how_far)
 
-        tell("asking for its files")
-        await downloads.fetch(source, engine.managed.rules.pull, tell)
+        def note_bytes(done: int, total: int | None) -> None:
+            from rich.filesize import decimal  # a gateway that downloads nothing does without
+
+            note(f"{done * 100 // total} % of {decimal(total)}" if total else decimal(done))
+
+        note("asking for its files")
+        await downloads.fetch(source, engine.managed.rules.pull, note_bytes)
         engine.line.look_again()
         self._note(ReplicaState.STARTING)
 

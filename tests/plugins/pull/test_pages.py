@@ -12,9 +12,9 @@ import httpx
 import msgspec
 import pytest
 
+from enginehouse import EnginehouseError
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config
-from enginehouse.errors import PullFailed
 from enginehouse.model_sources import PulledModels, PullProgress
 from tests.support import plain_httpx
 from tests.support.installed_plugins import installed_plugins
@@ -84,7 +84,7 @@ async def test_a_pull_ends_when_the_gateway_stops_although_no_byte_arrives(
         arrives.wait()
         try:
             progress(1, None)
-        except PullFailed:
+        except EnginehouseError:
             given_up.set()
         return Path()
 
