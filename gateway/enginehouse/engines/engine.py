@@ -288,8 +288,8 @@ class Engine(StartingEngine):
 
         The engine ends even if this is cancelled. Its memory is free when this returns.
         """
-        if self.launches.gpus.now and self.run is not None:
-            self.launches.gpus.ended(await self.run.process.processes())
+        if self.run is not None:
+            await self.launches.learned.ends(self.replica, self.run.process)
         if (starting := self._starting) is not None:
             self._become(ReplicaState.STOPPING)
             starting.cancel()

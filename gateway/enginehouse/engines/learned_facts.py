@@ -141,6 +141,14 @@ class LearnedFacts:
         kept, before = self.asleep.get(replica), self.measured.get(replica)
         return kept is not None and before is not None and kept <= before / 2
 
+    async def ends(self, replica: str, process: EngineProcess) -> None:
+        """Note that an engine is about to end, and frees its memory on GPUs. A failure is logged."""
+        if self._gpus.now:
+            try:
+                self._gpus.ended(await run_within(_TIMEOUT_S, process.processes()))
+            except Exception as error:
+                _log.warning("The processes of %s are not known: %r", replica, error)
+
     async def _read(self, replica: str, process: EngineProcess, *, asleep: bool = False) -> int | None:
         work = self._taken(replica, process, asleep) if self._gpus.now else process.memory()
         try:

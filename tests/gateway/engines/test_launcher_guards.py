@@ -12,11 +12,12 @@ from enginehouse import Launcher, ReplicaState
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.engines.engine import Engine, EngineListener
+from enginehouse.engines.gpus import Gpus
 from enginehouse.engines.guards import guarded_launcher
 from enginehouse.engines.host_context import ManagedReplica
 from enginehouse.errors import LoadFailed, PluginFailed
 from enginehouse.interfaces.driver_support import support_of
-from enginehouse.launchers import EngineOutput, EngineProcess, Exit, LaunchLine
+from enginehouse.launchers import EngineOutput, EngineProcess, Exit, Gpu, LaunchLine
 from enginehouse.telemetry.log_ring import LogRing
 from tests.support.fake_engines import FakeClient, FakeLauncher, FakeProcess, ScriptedDriver
 from tests.support.host_launchers import launches
@@ -151,6 +152,29 @@ def test_an_engine_that_cannot_be_stopped_leaves_its_replica_at_rest(
         await supervisor.stop()
         assert supervisor.state is ReplicaState.STOPPED
         assert "tiny-1 may still run: The launcher 'acme'" in caplog.text
+
+    in_virtual_time(scenario())
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_an_engine_whose_processes_are_unknown_is_stopped(hangs: bool, in_virtual_time: Run) -> None:
+    class Unknown(FakeProcess):
+        async def processes(self) -> list[int]:
+            if hangs:
+                await asyncio.Event().wait()
+            raise KeyError("secret")
+
+    async def scenario() -> None:
+        gpus, process = Gpus(), Unknown("http://127.0.0.1:25000")
+        gpus.now = [Gpu(index=0, uuid="GPU-0", name="H200", total=2, used=1, free=1)]
+        supervisor = Engine(
+            ManagedReplica("tiny-1", "tiny", ModelSettings(command="engine"), support_of(ScriptedDriver())),
+            launches(guarded(Gives(process)), gpus=gpus),
+            connect=lambda address: FakeClient({}), listener=EngineListener(),
+        )  # fmt: skip
+        await supervisor.bring_up()
+        await supervisor.stop()
+        assert (supervisor.state, len(process.stops)) == (ReplicaState.STOPPED, 1)
 
     in_virtual_time(scenario())
 
