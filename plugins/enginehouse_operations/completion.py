@@ -6,13 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+import msgspec
 
 from enginehouse import EnginehouseError
 from enginehouse_kit.gateway_client import GatewayClient
 
 _TIMEOUT_S = 1.0
+_NONE = msgspec.Raw(b"[]")
 
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+class _Row(msgspec.Struct):
+    id: str = ""
+    name: str = ""
 
 
 def _completing(path: str, rows: str, name: str) -> Complete:
@@ -25,8 +32,9 @@ def _completing(path: str, rows: str, name: str) -> Complete:
         given: dict[str, Any] = context.params
         try:
             gateway = GatewayClient.of(given.get("config"), given.get("url"), given.get("key"))
-            found = gateway.read(gateway.get(path, _TIMEOUT_S), dict[str, Any]).get(rows, ())
-            return sorted(known for each in found if (known := str(each.get(name, ""))).startswith(incomplete))
+            answer = gateway.read(gateway.get(path, _TIMEOUT_S), dict[str, msgspec.Raw])
+            found = (getattr(each, name) for each in gateway.read(answer.get(rows, _NONE), list[_Row]))
+            return sorted(known for known in found if known and known.startswith(incomplete))
         except EnginehouseError:
             return []
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from click import unstyle
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from enginehouse.cli import enginehouse
@@ -373,3 +374,20 @@ def test_values_of_clients_are_no_formulas(gateway: FakeGateway) -> None:
     found = [row[0] for row in csv.reader(io.StringIO(shown))]
     assert found == ["user", "'=HYPERLINK(1)", "'+1", "'-1", "'@a", "'\t=1", "a\\x1b[2J", 'a"b,c']
     assert "'-1,-1" in shown, "numbers stay"
+
+
+@pytest.mark.parametrize(
+    ("answer", "names"),
+    [
+        ({"data": [{"id": "llama"}, {"id": "qwen"}, {"id": "lima"}]}, ["lima", "llama"]),
+        ({"data": None}, []),
+        ({"data": ["llama"]}, []),
+        ({"data": [{"name": "llama"}, {"id": 7}]}, []),
+        ({}, []),
+        ([], []),
+    ],
+)
+def test_a_shell_completes_the_names_of_models(gateway: FakeGateway, answer: object, names: list[str]) -> None:
+    gateway.answer = (200, {}, json.dumps(answer).encode())
+    shell = ShellComplete(enginehouse, {}, "enginehouse", "")
+    assert [each.value for each in shell.get_completions(["load", "--url", gateway.url], "l")] == names
