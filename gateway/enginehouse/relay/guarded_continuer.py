@@ -16,10 +16,13 @@ from enginehouse.telemetry.plugin_failures import await_plugin, log_plugin_failu
 
 _OF_STREAM: Final[Mapping[str, object]] = {"tokens": StreamTokens(), "count": None, "saved": None, "release": None}
 _OF_GATHERING: Final[Mapping[str, object]] = {"release": None}
+_OF_BYTES: Final = frozenset({"take", "as_stream", "body"})
+"""The methods that return bytes, whose client would otherwise get nothing at all."""
 
 
 class GuardedObject:
-    """Does as ``own``, what a ``plugin`` keeps or gathers. A method that fails raises ``PluginFailed``.
+    """Does as ``own``, what a ``plugin`` keeps or gathers. A method that fails raises ``PluginFailed``, and so does one
+    that must return bytes and does not.
 
     ``otherwise``: what methods return instead that others ask of it, or that end it. These cannot fail: the stream then
     stays where it is, and nothing is known of it.
@@ -38,7 +41,10 @@ class GuardedObject:
     def _call(self, name: str, method: Callable[..., object], *facts: object) -> object:
         if name not in self.otherwise:
             with plugin_errors(self.plugin):
-                return method(*facts)
+                found = method(*facts)
+            if name in _OF_BYTES and not isinstance(found, bytes):
+                raise wrong_result(self.plugin, f"returned no bytes from {name}")
+            return found
         otherwise = self.otherwise[name]
         try:
             found = method(*facts)

@@ -13,6 +13,7 @@ from enginehouse.continuers import KeptStream, NewShare, Rest
 from enginehouse.drivers import SupportsContinuation
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse_continuation.continuer import StreamContinuer
+from enginehouse_continuation.stream_history import StreamHistory
 from tests.gateway.relay.continuation.test_broken_engines import CHAT, VLLM, ask, body, continued, unbroken
 from tests.gateway.relay.continuation.test_moves import WHOLE, Streaming
 from tests.support.model_engine import Break, StartModelEngine
@@ -138,4 +139,14 @@ async def test_a_stream_that_it_cannot_follow_fails_alone(
     FAILING.append(fails)
     reply = await gateway.ask(gateway.post(body(), path=CHAT))
     assert (reply.status, b"[DONE]" in reply.body, b'"code":"plugin_failed"' in reply.body) == (200, False, True)
+    await gateway.quiet()
+
+
+async def test_a_stream_of_which_it_returns_nothing_does_not_look_whole(
+    house: OpenGateway, model_engine: StartModelEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = await house(await model_engine(), await model_engine(), backend=VLLM)
+    monkeypatch.setattr(StreamHistory, "take", lambda *_: None)
+    reply = await gateway.ask(gateway.post(body(), path=CHAT))
+    assert b"returned no bytes from take" in reply.body
     await gateway.quiet()
