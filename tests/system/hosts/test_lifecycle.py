@@ -226,6 +226,20 @@ def test_the_engines_of_a_killed_gateway_are_taken_over(serve_alone: ServeAlone,
 
 
 @linux
+def test_an_engine_without_a_record_is_found_by_its_mark(serve_alone: ServeAlone, tmp_path: Path) -> None:
+    first = serve_alone(table("a"), ENGINEHOUSE_STATE_DIR=str(tmp_path))
+    assert first.ask("a").status_code == 200
+    engine = first.engines()["a"]
+    first.process.kill()
+    [records] = tmp_path.rglob("engines.json")
+    records.unlink()
+    second = serve_alone(table("a"), ENGINEHOUSE_STATE_DIR=str(tmp_path))
+    assert second.running() == {"a": "ready"}
+    assert second.engines()["a"] == engine
+    assert "without a record" in second.log
+
+
+@linux
 def test_a_scaled_model_comes_back_with_the_replicas_that_its_killed_gateway_has_left(
     serve_alone: ServeAlone, tmp_path: Path
 ) -> None:
