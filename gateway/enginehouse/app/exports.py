@@ -56,9 +56,10 @@ class GuardedExporter:
         return None
 
     def parameters(self, body: bytes) -> bytes:
+        found: object = b""
         with self._guarded("parameters"):
-            return self._exporter.parameters(body)
-        return b""
+            found = self._exporter.parameters(body)
+        return found if isinstance(found, bytes) else b""  # the request has to end, whatever this is
 
     def start(self) -> None:
         with self._guarded("start"):
@@ -66,7 +67,7 @@ class GuardedExporter:
 
     def admits(self) -> bool:
         try:  # a context manager costs too much for what runs on every request
-            return self._exporter.admits()
+            return bool(self._exporter.admits())
         except Exception as error:
             log_plugin_failure(self._plugin, "failed in admits", error)
             return False

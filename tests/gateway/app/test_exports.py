@@ -75,6 +75,15 @@ def test_an_exporter_that_fails_costs_the_trace_and_no_request(caplog: pytest.Lo
     assert "The observer 'kept' failed in admits" in caplog.text
 
 
+def test_an_exporter_that_returns_nothing_costs_the_trace_and_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    for method in ("admits", "parameters"):
+        monkeypatch.setattr(Kept, method, lambda *_: None)
+    tracer = build_tracer(TelemetrySettings(), guarded(Kept()), None)
+    assert tracer is not None
+    assert tracer.begin([])[0] is None
+    assert tracer.parameters(b"{}") == b""
+
+
 async def test_an_exporter_that_fails_at_its_end_does_not_hold_up_that_of_the_gateway(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
