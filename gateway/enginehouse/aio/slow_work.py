@@ -17,7 +17,10 @@ T = TypeVar("T")
 
 
 async def run_slowly(work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """Run ``work`` in a thread of its own, which delays neither other work nor the end of the process."""
+    """Run ``work`` in a thread of its own, which delays neither other work nor the end of the process.
+
+    Raises what it raises; ``RuntimeError`` in place of ``SystemExit`` and the like, which would end the event loop.
+    """
     return await asyncio.get_running_loop().run_in_executor(_OWN_THREADS, partial(work, *arguments, **named))
 
 
@@ -32,8 +35,13 @@ def _run(future: Future[Any], work: Callable[[], Any]) -> None:
     if future.set_running_or_notify_cancel():
         try:
             result = work()
-        except BaseException as error:
+        except Exception as error:
             future.set_exception(error)
+        except BaseException as error:
+            failure = RuntimeError(f"it ended with {type(error).__name__}")
+            failure.__cause__ = error
+            future.set_exception(failure)
+            del failure
         else:
             future.set_result(result)
     del future  # a failure refers to this frame

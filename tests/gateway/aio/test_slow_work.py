@@ -21,3 +21,12 @@ async def test_slow_work_delays_neither_other_slow_work_nor_quick_work() -> None
 async def test_its_errors_are_raised() -> None:
     with pytest.raises(ValueError, match="invalid literal"):
         await within(run_slowly(int, "x"))
+
+
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt])
+async def test_work_that_ends_its_thread_does_not_end_the_event_loop(end: type[BaseException]) -> None:
+    def work() -> None:
+        raise end
+
+    with pytest.raises(RuntimeError, match=f"it ended with {end.__name__}"):
+        await within(run_slowly(work))
