@@ -86,8 +86,9 @@ async def _lines(
             await news.wait()
             news.clear()
             if state:
-                yield {**state}
-                state.clear()
+                line = {**state}
+                state.clear()  # before the client reads: there may be more by then
+                yield line
         abandoned = {"error": f"The download of '{name}' was abandoned: pull again to resume it"}
         yield pulling.result() if pulling.done() else abandoned
     finally:

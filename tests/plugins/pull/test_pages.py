@@ -16,6 +16,7 @@ from enginehouse import EnginehouseError
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config
 from enginehouse.model_sources import PulledModels, PullProgress
+from enginehouse_pull.pages import _lines
 from tests.support import plain_httpx
 from tests.support.installed_plugins import installed_plugins
 from tests.support.played_hub import PlayedHub, played_hub
@@ -156,3 +157,27 @@ async def test_what_cannot_be_pulled_is_an_error_in_ollamas_form(client: httpx.A
 async def test_pulling_is_for_operators(client: httpx.AsyncClient, method: str, path: str) -> None:
     headers = {"authorization": "Bearer team-secret"}
     assert (await client.request(method, path, json={"model": "m"}, headers=headers)).status_code == 403
+
+
+async def test_no_progress_is_lost_while_a_client_reads_slowly(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, reported, ends = threading.Event(), threading.Event(), threading.Event()
+
+    def pull(models: PulledModels, name: str, progress: PullProgress) -> Path:
+        progress(1, 2)
+        seen.wait()
+        progress(2, 2)
+        reported.set()
+        ends.wait()
+        return Path()
+
+    monkeypatch.setattr(PulledModels, "pull", pull)
+    facts = gateway.application.state.facts
+    lines = _lines(facts, facts.pulled(), "llama3.2:1b", asyncio.Semaphore())
+    assert [await within(anext(lines)) for _ in range(2)][-1]["completed"] == 1
+    seen.set()
+    await within(asyncio.to_thread(reported.wait))
+    assert (await within(anext(lines)))["completed"] == 2
+    ends.set()
+    assert await within(anext(lines)) == {"status": "success"}
