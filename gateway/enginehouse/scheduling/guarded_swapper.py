@@ -27,6 +27,7 @@ class GuardedSwapper(Swapper):
         self._swapper = swapper
         self._plugin = PluginId("swapper", type, plugin)
         self._host = HostFacts(name="")
+        self._notes_starts = swapper.__class__.on_swap_start is not Swapper.on_swap_start
         self.sampled = SampledCall(self._plugin, swapper.eviction_for)
 
     def prepare(self, host: HostFacts) -> None:
@@ -43,7 +44,8 @@ class GuardedSwapper(Swapper):
         return [each.replica for each in map(self._hosted, names) if not each.pin and each.model != model]
 
     def on_swap_start(self, target: str, running: Sequence[str]) -> None:
-        self._ask(self._swapper.on_swap_start, target, running)
+        if self._notes_starts:
+            self._ask(self._swapper.on_swap_start, target, running)
 
     def explain(self, target: str, running: Sequence[str]) -> SwapPlan:
         plan = self._ask(self._swapper.explain, target, running)
