@@ -14,7 +14,7 @@ from websockets.http11 import Response
 from websockets.typing import Subprotocol
 
 from enginehouse import Headers
-from enginehouse.errors import LoadFailed, Overloaded, ShuttingDown, UpstreamError, UpstreamTimeout
+from enginehouse.errors import LoadFailed, Overloaded, ShuttingDown, UpstreamError
 from enginehouse.middleware import EngineMemory, EngineShare
 from enginehouse.web_sockets import FOR_THE_GATEWAY, AskedEngine, WebSocketCarrier, WebSocketToEngine
 from enginehouse_web_sockets.client_socket import ClientWebSocket, Farewell
@@ -84,7 +84,7 @@ class HandshakeAnswer(NamedTuple):
 async def ask_for_web_socket(engine: AskedEngine, subprotocols: Sequence[str], largest: int) -> HandshakeAnswer:
     """Ask ``engine`` for a WebSocket. ``largest``: the size limit of a message in bytes.
 
-    Raises ``UpstreamError``, ``UpstreamTimeout``, or ``Overloaded`` if the gateway has no file descriptor left.
+    Raises ``UpstreamError``, or ``Overloaded`` if the gateway has no file descriptor left.
     """
     headers = [
         (name.decode("ascii"), value.decode("ascii"))
@@ -100,7 +100,7 @@ async def ask_for_web_socket(engine: AskedEngine, subprotocols: Sequence[str], l
             compression=None,
             user_agent_header=None,
             proxy=None,
-            open_timeout=engine.time_limit,
+            open_timeout=None,  # the gateway has one
             ping_interval=_PING_EVERY_S,
             ping_timeout=None,  # an engine that computes may have no time for pings
             close_timeout=_FAREWELL_S,
@@ -110,8 +110,6 @@ async def ask_for_web_socket(engine: AskedEngine, subprotocols: Sequence[str], l
         )
     except InvalidStatus as refusal:
         return _answer(refusal.response, None)
-    except (asyncio.TimeoutError, TimeoutError) as error:
-        raise UpstreamTimeout(f"Backend '{engine.backend}' did not open a WebSocket in time") from error
     except OSError as error:
         raise engine.unreachable(error) from error
     except (WebSocketException, EOFError, LookupError, ValueError) as error:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from enginehouse.aio.tasks import wait_for_first
+from enginehouse.aio.timeouts import run_within
 from enginehouse.domain.errors import LoadFailed, RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.request import Headers
@@ -107,14 +108,18 @@ class WebSocketRequest(Request):
         attempt.work(self._open, self._answered)
 
     async def _open(self, attempt: Attempt) -> None:
-        carrier = self._carrier
+        carrier, times, name = self._carrier, attempt.upstream.timeouts, attempt.upstream.name
         assert carrier is not None
+        limit = times.connect + times.first_byte if times.connect and times.first_byte else None
         try:
-            status: object = await await_plugin(self._plugin, carrier.open, self._asked(attempt))
+            opening = await_plugin(self._plugin, carrier.open, self._asked(attempt))
+            status: object = await run_within(limit, opening)
         except UpstreamError:
             if attempt.slot is not None:
                 attempt.slot.in_doubt = True
             raise
+        except TimeoutError:
+            raise UpstreamTimeout(f"Backend '{name}' did not open a WebSocket in time") from None
         if not isinstance(status, int):
             raise wrong_result(self._plugin, "returned no status from open")
         self._answer = status
@@ -135,7 +140,7 @@ class WebSocketRequest(Request):
     def _asked(self, attempt: Attempt) -> AskedEngine:
         """The engine of ``attempt``. Raises ``UpstreamError`` if it does not run."""
         upstream, job = attempt.upstream, self.job
-        origin, times = upstream.pool.origin, upstream.timeouts
+        origin = upstream.pool.origin
 
         def unreachable(error: OSError) -> RequestError:
             failed = UpstreamError(f"Backend '{upstream.name}' could not be reached: {error}")
@@ -149,7 +154,6 @@ class WebSocketRequest(Request):
             f"{'wss' if origin.tls else 'ws'}://{origin.authority}{origin.prefix}{target}",
             upstream.handshake(job.engine_headers, job.request_id),
             upstream.pool.tls,
-            times.connect + times.first_byte if times.connect and times.first_byte else None,
             unreachable,
         )
 

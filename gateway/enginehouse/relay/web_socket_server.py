@@ -21,7 +21,6 @@ class AskedEngine(NamedTuple):
 
     - ``url``: of the WebSocket. ``tls``: for ``wss``.
     - ``headers``: those of the client that an engine may see, the engine's key, and the id of the request.
-    - ``time_limit``: the seconds until it must be open; ``None`` for no limit.
     - ``unreachable``: the error to raise for one of the operating system.
     """
 
@@ -29,7 +28,6 @@ class AskedEngine(NamedTuple):
     url: str
     headers: Headers
     tls: ssl.SSLContext | None
-    time_limit: float | None
     unreachable: Callable[[OSError], RequestError]
 
 
@@ -39,7 +37,7 @@ class WebSocketCarrier(Protocol):
     async def open(self, engine: AskedEngine) -> int:
         """Ask the engine, and return the status of its answer, which is kept for ``carry``.
 
-        Raises ``UpstreamError`` or ``UpstreamTimeout`` if it has none: another engine may be asked then.
+        Cancelled at the time limit. Raises ``UpstreamError`` if there is no answer: another engine may be asked then.
         """
 
     async def left(self) -> None:

@@ -46,6 +46,8 @@ class Carrier:
     async def open(self, engine: AskedEngine) -> int:
         if Odd.fails == "with its engine":
             raise ZeroDivisionError
+        if Odd.fails == "to answer in time":
+            await asyncio.Event().wait()
         return 101 if Odd.fails != "with what it returns" else cast(int, "101")
 
     async def left(self) -> None:
@@ -67,6 +69,7 @@ def registry() -> Registry:
         ("", b"served"),
         ("in open", b""),
         ("with its engine", b"500 plugin_failed: The web_socket_server 'odd'"),
+        ("to answer in time", b"504 upstream_timeout: Backend 'a' did not open a WebSocket in time"),
         ("with what it returns", b"500 plugin_failed: The web_socket_server 'odd'"),
     ],
 )
@@ -74,7 +77,7 @@ async def test_its_client_gets_what_it_fails_with(
     house: OpenGateway, engine: StartEngine, monkeypatch: pytest.MonkeyPatch, fails: str, said: bytes
 ) -> None:
     monkeypatch.setattr(Odd, "fails", fails)
-    gateway = await house(await engine())
+    gateway = await house(await engine(), timeouts={"connect": 0.5, "first_byte": 0.5})
     client = await gateway.client()
     client.send(gateway.get("/upstream/m/x", *ASKS))
     assert (await client.rest()).startswith(said)
