@@ -327,7 +327,10 @@ class ServiceGateway(Configured, Protocol):
 
     @property
     def folder(self) -> Path:
-        """A folder of the service's own, for what it keeps over restarts. The service makes it, outside of the loop."""
+        """A folder of the service's own, for what it keeps over restarts. The service makes it, outside of the loop.
+
+        It is known from ``start`` on.
+        """
 
     def caller(self, headers: Headers) -> GatewayCaller | None:
         """Who sends a request with these headers; ``None`` if no keys are set. Raises ``Unauthorized``."""

@@ -65,7 +65,9 @@ class ServiceAccess:
 
     @property
     def folder(self) -> Path:
-        return Path(self._current.path.callers.folder, "services", self._type)
+        folder = self._current.path.callers.folder
+        assert folder, "the folder is known from start on"  # else the service would write where the gateway was started
+        return Path(folder, "services", self._type)
 
     def table(self, name: str) -> Any:
         return getattr(self._config(), name)

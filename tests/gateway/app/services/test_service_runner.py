@@ -47,6 +47,8 @@ class Diary(Service):
     def prepare(self, gateway: ServiceGateway) -> None:
         if self.fault == "prepare":
             raise ConfigError("has no ink", key="services.diary.fault")
+        if self.fault == "early":
+            self.seen.append(str(gateway.folder))
 
     async def start(self, gateway: ServiceGateway) -> None:
         self.seen.append("start")
@@ -235,6 +237,11 @@ async def test_a_wrong_table_or_parameter_keeps_the_gateway_from_starting(gatewa
         gateway(**services(falt=""))
     with pytest.raises(ConfigError, match="no ink"):
         gateway(**services(fault="prepare"))
+
+
+async def test_no_service_gets_a_folder_before_there_is_one(gateway: Callable[..., Gateway]) -> None:
+    with pytest.raises(PluginError, match="'diary' cannot be prepared: AssertionError: the folder is known"):
+        gateway(**services(fault="early"))
 
 
 async def test_a_service_for_a_table_that_there_is_not_is_refused(gateway: Callable[..., Gateway]) -> None:
