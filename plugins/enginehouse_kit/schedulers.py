@@ -142,7 +142,8 @@ class SchedulingState:
             return SwapObstacle.SWAP
         if self.is_loading_enough():
             return SwapObstacle.LOADS
-        if any(self.usage.loaded_after(replica, now - self.limits.min_residency) for replica in evict):
+        residency = self.limits.min_residency
+        if residency and any(self.usage.loaded_after(replica, now - residency) for replica in evict):
             return SwapObstacle.RESIDENCY
         if any(map(self.usage.in_flight, evict)):
             return SwapObstacle.BUSY
@@ -194,7 +195,7 @@ class SwapsInFlight:
     def collide_with(self, target: str, evict: Sequence[str]) -> bool:
         """Whether a swap of ``target`` that evicts ``evict`` must wait for one of these."""
         of_target = self._by_replica.get(target)
-        return any(map(self.touch, evict)) or (of_target is not None and of_target.target != target)
+        return not self._by_replica.keys().isdisjoint(evict) or (of_target is not None and of_target.target != target)
 
     def add(self, swap: SwapInFlight) -> None:
         """Remember a swap that was just started."""
