@@ -68,7 +68,7 @@ class GuardedExporter:
     def admits(self) -> bool:
         try:  # a context manager costs too much for what runs on every request
             return bool(self._exporter.admits())
-        except Exception as error:
+        except BaseException as error:
             log_plugin_failure(self._plugin, "failed in admits", error)
             return False
 
@@ -84,7 +84,7 @@ class GuardedExporter:
     def _guarded(self, method: str) -> Iterator[None]:
         try:
             yield
-        except Exception as error:
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
             log_plugin_failure(self._plugin, f"failed in {method}", error)
 
 

@@ -48,7 +48,7 @@ class GuardedObject:
         otherwise = self.otherwise[name]
         try:
             found = method(*facts)
-        except Exception as error:
+        except BaseException as error:
             log_plugin_failure(self.plugin, f"failed in {name}", error)
             return otherwise
         return found if otherwise is None or isinstance(found, type(otherwise)) else otherwise
@@ -75,7 +75,7 @@ class GuardedContinuer(Continuer):
     ) -> tuple[KeptStream | None, bytes]:
         try:
             kept, asked = self._inner.keep(path, body, driver, share, protocol, knows)
-        except Exception as error:
+        except BaseException as error:
             log_plugin_failure(self._plugin, "failed in keep", error)
             return None, body
         if isinstance(asked, bytes) and (kept is None or isinstance(kept, KeptStream)):
@@ -105,7 +105,7 @@ class GuardedContinuer(Continuer):
     def gathered(self, path: str, body: bytes, share: NewShare) -> Gathering | None:
         try:
             found = self._inner.gathered(path, body, share)
-        except Exception as error:
+        except BaseException as error:
             log_plugin_failure(self._plugin, "failed in gathered", error)
             return None
         if not isinstance(found, Gathering):

@@ -31,7 +31,7 @@ class Kept(Exporter):
 
     def admits(self) -> bool:
         if self.broken:
-            raise RuntimeError("no room")
+            raise SystemExit
         return True
 
     def add(self, request: TracedRequest) -> None:
@@ -41,12 +41,12 @@ class Kept(Exporter):
 
     def parameters(self, body: bytes) -> bytes:
         if self.broken:
-            raise RuntimeError("no parameters")
+            raise SystemExit
         return body
 
     async def close(self) -> None:
         if self.broken:
-            raise RuntimeError("no end")
+            raise SystemExit
 
 
 def guarded(exporter: Exporter, name: str = "kept") -> GuardedExporter:
