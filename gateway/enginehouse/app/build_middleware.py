@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from enginehouse.app.needs import adapts
 from enginehouse.app.plugin_instances import create, create_installed, identity, prepare
 from enginehouse.config.schema import Config, InterceptorSettings
 from enginehouse.domain.errors import ConfigError, PluginError
@@ -81,7 +82,7 @@ def _facts(chosen: Sequence[ChosenInterceptor], context: RelayContext) -> Middle
 
 def _chosen(config: Config, registry: Registry) -> Iterator[ChosenInterceptor]:
     for made, plugin, settings in _made(config, registry, "interceptor", "interceptors"):
-        if _adapts(made):
+        if adapts(made):
             problem = f"'{plugin.type}' is used with '{made.table}', and sees no request itself"
             raise ConfigError(problem, key="interceptors", remedy="remove it")
         yield ChosenInterceptor(made, plugin, settings.timeout, settings.on_error == "pass", outer=False)
@@ -92,11 +93,8 @@ def _adapted(config: Config, registry: Registry) -> Iterator[ChosenInterceptor]:
     adapters = [
         (name, create(config, registry, "interceptor", name))
         for name, factory in factories.items()
-        if isinstance(factory, type) and _adapts(factory)
+        if isinstance(factory, type) and adapts(factory)
     ]
-    if config.guards and not any(each.table == "guards" for _, each in adapters):  # they never fail open
-        remedy = "enable the plugin 'guards', or remove the key"
-        raise ConfigError("no enabled plugin asks guards", key="guards", remedy=remedy)
     for name, adapter in adapters:
         for made, plugin, settings in _made(config, registry, adapter.kind, adapter.table):
             passes = settings.on_error == "pass"
@@ -105,11 +103,6 @@ def _adapted(config: Config, registry: Registry) -> Iterator[ChosenInterceptor]:
                 problem = f"the interceptor '{name}' must make an Interceptor, got {shown(adapted)}"
                 raise registry.get("interceptor", name).error(problem)
             yield ChosenInterceptor(adapted, plugin, settings.timeout, passes, outer=True)
-
-
-def _adapts(interceptor: object) -> bool:
-    """Whether an interceptor, or a class of them, is an ``InterceptorAdapter`` of the kit."""
-    return all(hasattr(interceptor, name) for name in ("kind", "table", "adapt"))
 
 
 def _made(

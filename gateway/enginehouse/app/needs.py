@@ -28,11 +28,14 @@ def unmet_needs(config: Config, registry: Registry) -> Iterator[ConfigError]:
     if accounting_type(registry) is None:
         for path in _of_accounting(config):
             yield _unmet("no enabled plugin counts requests", path, "callers")
+    interceptors = (registry.get("interceptor", type).factory for type in registry.types("interceptor"))
+    if config.guards and not any(adapts(each) and each.table == "guards" for each in interceptors):
+        yield _unmet("no enabled plugin asks guards", ("guards",), "guards")
     if config.telemetry.access_log and "access_log" not in registry.types("observer"):
         yield _unmet("no plugin writes the access log", ("telemetry", "access_log"), "access_log")
-    for kind, type, *named in _named_types(config):
+    for kind, type, path in _named_types(config):
         try:
-            registry.get(kind, type, dotted(tuple(named)))
+            registry.get(kind, type, dotted(path))
         except ConfigError as error:  # noqa: PERF203 - of each
             yield error
 
@@ -47,6 +50,11 @@ def service_table(registry: Registry, type: str) -> str:
     if table and table not in Config.__struct_fields__:
         raise entry.error(f"the service '{type}' reads the table '{table}', which the configuration does not have")
     return table
+
+
+def adapts(interceptor: object) -> bool:
+    """Whether an interceptor, or a class of them, is an ``InterceptorAdapter`` of the kit."""
+    return all(hasattr(interceptor, name) for name in ("kind", "table", "adapt"))
 
 
 def accounting_type(registry: Registry) -> Registered | None:
@@ -103,39 +111,44 @@ def _of_accounting(config: Config) -> Iterator[Path]:
         yield "usage", "store"
 
 
-def _named_types(config: Config) -> Iterator[tuple[str, ...]]:
+def _named_types(config: Config) -> Iterator[tuple[str, str, Path]]:
     """The kind, the type and the path of what the configuration names in its own tables.
 
     Defaults are left out whose plugin may be disabled while nothing needs it.
     """
     default = Config()
     for name, backend in config.backends.items():
-        yield "driver", backend.driver, "backends", name, "driver"
+        yield "driver", backend.driver, ("backends", name, "driver")
     for name, model in config.models.items():
         if model.driver:
-            yield "driver", model.driver, "models", name, "driver"
+            yield "driver", model.driver, ("models", name, "driver")
     for name, host in config.hosts.items():
-        yield "launcher", host.launcher, "hosts", name, "launcher"
+        yield "launcher", host.launcher, ("hosts", name, "launcher")
     for name, source in config.discovery.items():
-        yield "discoverer", source.type, "discovery", name, "type"
+        yield "discoverer", source.type, ("discovery", name, "type")
+    for table, kind in (("interceptors", "interceptor"), ("guards", "guard")):
+        for number, chosen in enumerate(getattr(config, table)):
+            yield kind, chosen if isinstance(chosen, str) else chosen.type, (table, number)
+    for number, scorer in enumerate(config.routing.scorers):
+        yield "scorer", scorer.type, ("routing", "scorers", number)
     for each in config.routing.filters or ():
-        yield "filter", each, "routing", "filters"
-    yield "scheduler", config.scheduling.scheduler, "scheduling", "scheduler"
-    yield "swapper", config.scheduling.swapper, "scheduling", "swapper"
+        yield "filter", each, ("routing", "filters")
+    yield "scheduler", config.scheduling.scheduler, ("scheduling", "scheduler")
+    yield "swapper", config.scheduling.swapper, ("scheduling", "swapper")
     if config.scheduling.scaler != default.scheduling.scaler:
-        yield "scaler", config.scheduling.scaler, "scheduling", "scaler"
+        yield "scaler", config.scheduling.scaler, ("scheduling", "scaler")
     if config.auth.keys or config.auth.jwt or config.server.per_address or config.limits != default.limits:
-        yield "limit_store", config.limits.store, "limits", "store"
+        yield "limit_store", config.limits.store, ("limits", "store")
     if config.auth.keys:
-        yield "authenticator", "key", "auth", "keys"
+        yield "authenticator", "key", ("auth", "keys")
     if config.auth.jwt is not None:
-        yield "authenticator", "jwt", "auth", "jwt"
+        yield "authenticator", "jwt", ("auth", "jwt")
     if config.usage.store not in ("", "none"):
-        yield "usage_store", config.usage.store, "usage", "store"
+        yield "usage_store", config.usage.store, ("usage", "store")
     if config.rescheduling.enabled:
         for each in config.rescheduling.policies:
-            yield "rescheduling_policy", each, "rescheduling", "policies"
+            yield "rescheduling_policy", each, ("rescheduling", "policies")
         for each in config.rescheduling.migrators:
-            yield "migrator", each, "rescheduling", "migrators"
+            yield "migrator", each, ("rescheduling", "migrators")
     for name in config.service_tables:
-        yield "service", name, *config.service_path(name)
+        yield "service", name, config.service_path(name)

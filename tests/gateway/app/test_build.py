@@ -89,11 +89,13 @@ async def test_a_start_and_a_change_tell_all_errors_at_once() -> None:
             "o": ModelSettings(driver="sim", source="org/o"),
             "p": ModelSettings(driver="sim", source="org/p"),
         },
-        routing=RoutingSettings(filters=["helth"]),
+        routing=RoutingSettings(filters=["helth"], scorers=[ScorerSettings(type="lod")]),
+        interceptors=["answrs"],
+        guards=["strict"],
         hosts={"local": HostSettings(launcher="slrm")},
     )
-    keys = ["backends.a.driver", "models.n.driver", "hosts.local.launcher", "routing.filters"]
-    keys += ["models.o.source", "models.p.source"]
+    keys = ["backends.a.driver", "models.n.driver", "hosts.local.launcher", "interceptors[0]", "guards[0]"]
+    keys += ["routing.scorers[0]", "routing.filters", "models.o.source", "models.p.source"]
     with pytest.raises(ConfigErrors) as at_start:
         Gateway(faulty, registry)
     assert [error.key for error in at_start.value.errors] == keys
