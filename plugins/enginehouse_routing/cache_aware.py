@@ -251,7 +251,7 @@ class Learning(Placement):
         self._tokens = tokens
         self._unread = unread
         self._is_stream = stream
-        self.prefix = prefix
+        self.prefix: PrefixFacts | None = prefix  # declared here, too: a field, not an entry of a dictionary
         self.tokens_of: Callable[[], None] | None = None
         self._granted = self._ahead = self._first = 0.0
         self._in_backlog = 0

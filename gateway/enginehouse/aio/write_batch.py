@@ -77,7 +77,7 @@ class BatchedTransport:
             batch.sent = 1
         elif not self._kept:
             batch.waiting.append(self)
-        self._kept += data
+        self._kept = self._kept + data if self._kept else data
         if not waits or len(self._kept) >= _LARGE:
             self.send()
         elif len(batch.waiting) >= _MOST:

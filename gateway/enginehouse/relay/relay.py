@@ -191,7 +191,11 @@ class Relay:
     ) -> RelayedRequest:
         request_id, context = self.request_id(headers), self.context
         hands_over = context.router.strategies.hands_over
-        job = (HandOverJob if hands_over else InferenceJob)(context, path, headers, request_id)
+        job = (
+            HandOverJob(context, path, headers, request_id)
+            if hands_over
+            else InferenceJob(context, path, headers, request_id)
+        )
         if context.gather:
             job.gathering = writer = GatheringWriter(writer)
         job.decoded, job.backend = decoded, backend

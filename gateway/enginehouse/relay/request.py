@@ -205,7 +205,7 @@ class Request(LiveRequest):
         live_requests.live.pop(self, None)
         if outcome != WITHDRAWN:
             said = "engine_error" if outcome == "served" and status >= 400 else outcome
-            live_requests.ended(job, self._facts(status, said, error, answer), self.address, self.answer_ends)
+            live_requests.ended(self, self._facts(status, said, error, answer))
 
     def _facts(self, status: int, outcome: str, error: RequestError | None, answer: AnswerSize) -> RequestFacts:
         """What is known of the request, but for its trace."""
@@ -285,14 +285,9 @@ class LiveRequests:
         context.waiting_room.tick()
         self._progress_reports.send_due(self.live, now)
 
-    def ended(
-        self, job: Job, facts: RequestFacts, address: str, answer_ends: Callable[[], tuple[bytes, bytes]]
-    ) -> None:
-        """Report the request of ``job`` from ``address``, which has left the live ones.
-
-        ``answer_ends``: the beginning and the end of its answer, for its trace.
-        """
-        context, tracer = self._context, self._context.tracer
+    def ended(self, request: Request, facts: RequestFacts) -> None:
+        """Report ``request``, which has left the live ones."""
+        job, context, tracer = request.job, self._context, self._context.tracer
         facts.time = at = context.clock.epoch()
         if job.trace is None and tracer is not None and tracer.keeps(facts.ended - job.began, facts.status):
             job.trace = tracer.begin_late(job.headers)
@@ -305,10 +300,10 @@ class LiveRequests:
             context.counters.end_unrouted(facts.status)
         if trace is not None and tracer is not None:
             parameters = b"" if job.raw else tracer.parameters(job.body)
-            tracer.add(traced_request(job, trace, facts.record(), parameters, answer_ends()))
+            tracer.add(traced_request(job, trace, facts.record(), parameters, request.answer_ends()))
         if self.at_end:
             notify(self.at_end, facts)
-        context.activity.add(at, facts, job.headers, address)
+        context.activity.add(at, facts, job.headers, request.address)
         if context.usage is not None:
             self._add_usage(context.usage, facts, job)
         if self._observed:
