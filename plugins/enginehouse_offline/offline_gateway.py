@@ -26,7 +26,7 @@ from enginehouse.routing_facts import Explanation
 from enginehouse.scheduling.guarded_swapper import explain_swap
 from enginehouse.scheduling.scheduling_rules import host_facts
 from enginehouse.tickets import SwapPlan
-from enginehouse_offline.explain import impose, read_state
+from enginehouse_offline.fleet_state import impose, read_state
 
 
 class OfflineGateway(ConfiguredPlugins):
