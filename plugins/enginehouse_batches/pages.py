@@ -40,13 +40,13 @@ class _StoredPages:
         return int(self._gateway.clock.epoch())
 
     def _owner(self, request: Request) -> str:
-        """The name of whoever asks; empty without keys."""
+        """The name of the caller; empty without keys."""
         caller = self._gateway.caller(request.headers.raw)
         return "" if caller is None else caller.name
 
 
 class FilePages(_StoredPages):
-    """The files of whoever asks."""
+    """The files of the caller."""
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
@@ -143,7 +143,7 @@ class _NewBatch(msgspec.Struct):
 
 
 class BatchPages(_StoredPages):
-    """The batches of whoever asks."""
+    """The batches of the caller."""
 
     @property
     def routes(self) -> Sequence[BaseRoute]:

@@ -30,7 +30,7 @@ JOULES = MetricInfo(
 
 
 class Share(NamedTuple):
-    """Who uses energy. Without a model nobody does: it is idle."""
+    """A model and a key that use energy on a host; without a model, the host is idle."""
 
     host: str = ""
     model: str = ""

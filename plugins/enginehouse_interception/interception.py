@@ -9,7 +9,7 @@ from typing import Final, cast
 
 import msgspec
 
-from enginehouse import Headers, Middleware, RequestError
+from enginehouse import Headers, Middleware, PluginError, RequestError
 from enginehouse.callers import AdmittedCaller
 from enginehouse.middleware import (
     NOT_TO_ENGINE,
@@ -19,13 +19,14 @@ from enginehouse.middleware import (
     OpenRequest,
     ResponseWriter,
     model_named,
+    shown,
 )
 from enginehouse.requests import Tokens
 from enginehouse_interception.filtering_writer import FilteringWriter
 from enginehouse_interception.sharing_writer import SharingWriter
 from enginehouse_interception.stage import InForce, Stage
 from enginehouse_interception.stream_events import as_stream, asks_for_stream
-from enginehouse_kit.interceptors import Answer, InterceptedRequest, Join
+from enginehouse_kit.interceptors import Answer, InterceptedRequest, Interceptor, Join
 
 _NO_TOKENS: Final = Tokens(0, 0)
 _NO_REQUEST: Final = InterceptedRequest("", "", "", {}, b"")
@@ -45,8 +46,13 @@ class Interceptors:
     """
 
     def __init__(self, gateway: MiddlewareFacts) -> None:
+        """Raises ``PluginError`` for an adapter that has made something else."""
         made = [InForce(*each) for each in gateway.interceptors]
         own, outer = [each for each in made if not each.outer], [each for each in made if each.outer]
+        for each in outer:
+            if not isinstance(each.interceptor, Interceptor):
+                problem = f"the adapter of the {each.plugin} must make an Interceptor, got {shown(each.interceptor)}"
+                raise PluginError(problem)
         self.before = [each for each in (*outer, *own) if each.asks]
         self._answering = [each for each in (*own, *outer) if each.answers]
         self.may_join = any(each.joins for each in own)

@@ -13,14 +13,12 @@ from enginehouse.domain.errors import ConfigError, PluginError
 from enginehouse.domain.foreign import shown
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.drivers import EngineClient
-from enginehouse.plugin_manager.kinds import KINDS
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.guarded_middleware import GuardedMiddleware
 from enginehouse.relay.middleware import ChosenInterceptor, Middleware, MiddlewareFacts
 from enginehouse.relay.upstream.client import client_of
 
-_INTERCEPTOR = next(kind.interface for kind in KINDS if kind.name == "interceptor") or object
 FoundMiddleware = Mapping[str, tuple[PluginId, Middleware]]
 
 
@@ -99,9 +97,6 @@ def _adapted(config: Config, registry: Registry) -> Iterator[ChosenInterceptor]:
         for made, plugin, settings in _made(config, registry, adapter.kind, adapter.table):
             passes = settings.on_error == "pass"
             adapted = prepare(registry, "interceptor", name, partial(adapter.adapt, plugin, made, passes=passes))
-            if not isinstance(adapted, _INTERCEPTOR):
-                problem = f"the interceptor '{name}' must make an Interceptor, got {shown(adapted)}"
-                raise registry.get("interceptor", name).error(problem)
             yield ChosenInterceptor(adapted, plugin, settings.timeout, passes, outer=True)
 
 

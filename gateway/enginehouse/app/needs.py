@@ -102,7 +102,7 @@ def _of_continuers(config: Config) -> Iterator[Path]:
 
 
 def _of_accounting(config: Config) -> Iterator[Path]:
-    """The keys that ask for what counts requests: without it, requests would pass that nobody counts."""
+    """The keys that need accounting: without it, the gateway would not count requests."""
     if config.server.per_address:
         yield "server", "per_address"
     if config.limits != LimitSettings():

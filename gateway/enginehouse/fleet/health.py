@@ -48,7 +48,7 @@ class HealthTracker:
 
     ``problem``: why it is unhealthy; empty if it is not. ``late``: nothing speaks against it but probes without an
     answer in time, which an engine that computes a long prompt may not give. ``hung``: it is unhealthy because its
-    engine serves nobody.
+    engine answers no request.
     """
 
     __slots__ = (

@@ -83,7 +83,7 @@ class Replacement:
         self._listening.start(self._accept(listener))
 
     def close(self) -> None:
-        """Let nobody take over any more. Connections that an earlier gateway passes still come."""
+        """Refuse further take-overs. Connections that an earlier gateway passes still come."""
         self._listening.cancel()
 
     def start(self, why: str) -> None:

@@ -16,7 +16,7 @@ from enginehouse.relay.request import CLIENT_LEFT, LiveRequests, Request
 from enginehouse.telemetry.answer_meter import NO_ANSWER, AnswerMeter
 
 _LONGEST_S: Final = 3600.0
-"""After so long, a request whose end nobody has reported counts as ended."""
+"""After so long, a request without a report of its end counts as ended."""
 
 
 class PickingJob(InferenceJob):
@@ -52,7 +52,7 @@ class PickingJob(InferenceJob):
         return host in among or f"{host}:{port}" in among or f"[{host}]:{port}" in among
 
     def _continuable(self, route: Route, body: bytes) -> bytes:
-        """``body`` as it is: a stream that nobody reads here cannot be continued."""
+        """``body`` as it is: the gateway does not read this stream, so it cannot continue it."""
         return body
 
 

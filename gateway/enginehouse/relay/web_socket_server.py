@@ -78,7 +78,7 @@ class WebSocketToEngine(Protocol):
 
 
 class Handshake(NamedTuple):
-    """A client's request for a WebSocket, which has left HTTP. Whoever gets this owns the connection.
+    """A client's request for a WebSocket, which has left HTTP. The server that gets it owns the connection.
 
     - ``url``, ``headers``: as they came. ``behind``: what came after them.
     - ``largest``: the size limit of a message in bytes.

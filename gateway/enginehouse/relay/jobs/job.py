@@ -360,7 +360,7 @@ def _has(candidate: Candidate, capabilities: Sequence[str], tokens: int) -> bool
 
 
 def _used(prompt: int, answer: AnswerSize) -> int | None:
-    """The tokens of a request and its ``answer``, whose ``prompt`` is estimated; ``None`` if nobody counted them."""
+    """The tokens of a request and its ``answer``, whose ``prompt`` is estimated; ``None`` if they were not counted."""
     size, events, tokens = answer
     if tokens is not None:
         return tokens.input + tokens.output

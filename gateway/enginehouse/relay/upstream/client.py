@@ -39,7 +39,7 @@ def client_of(
 class Client:
     """An ``EventClient`` on the connections that live requests use. ``largest``: of an answer, instead of the usual.
 
-    ``timeout``: in seconds, of one request; ``None`` if whoever asks has a limit.
+    ``timeout``: in seconds, of one request; ``None`` if the caller has a limit.
     """
 
     def __init__(self, upstream: Upstream, timeout: float | None, largest: int = 0) -> None:
