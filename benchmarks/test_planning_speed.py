@@ -10,7 +10,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from enginehouse import Role
 from enginehouse.config.scheduling import ReschedulingSettings
-from enginehouse.rescheduling import ClusterView, InstanceStatus, InstanceView, RequestView
+from enginehouse.rescheduling import InstanceStatus, RequestView
+from enginehouse_kit.rescheduling import ClusterView, InstanceView
 from enginehouse_kit.testing import FakeServiceGateway
 from enginehouse_rescheduling.planner import RecentMoves, build_planner
 

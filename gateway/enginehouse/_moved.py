@@ -42,8 +42,7 @@ _NAMES = {
     """,
     "enginehouse.requests": "Input Message Part ResponseFormat Tokens escaped kept_name",
     "enginehouse.rescheduling": """
-        ClusterView InFlight InstanceAddress InstanceMetadata InstanceReport InstanceStatus
-        InstanceView Migrated Migration RequestView ReschedulingSettings
+        InstanceAddress InstanceMetadata InstanceReport InstanceStatus RequestView ReschedulingSettings
     """,
     "enginehouse.routing_facts": """
         AT_REST Explanation Load MOST_REMEMBERED Placement PrefixFacts Reason RouteDetails UNKNOWN Verdict
@@ -76,7 +75,10 @@ _NAMES = {
         Refuse Whole
     """,
     "enginehouse_kit.limit_stores": "Limit LimitStore",
-    "enginehouse_kit.rescheduling": "DroppedPair MigrationMeans Migrator Plan ReschedulingPolicy",
+    "enginehouse_kit.rescheduling": """
+        ClusterView DroppedPair InFlight InstanceView Migrated Migration MigrationMeans Migrator Plan
+        ReschedulingPolicy
+    """,
     "enginehouse_kit.scalers": "ModelLoad ScaleView Scaler WantedReplicas",
     "enginehouse_kit.usage_stores": "UsageStore",
     "enginehouse_kit.limits": "Lease LeaseAsk LeaseBook LeasedLimitStore Leases LocalLimit",

@@ -21,11 +21,12 @@ from enginehouse.backends import (
 from enginehouse.callers import UsageRow
 from enginehouse.drivers import EngineClient
 from enginehouse.errors import NotFound
-from enginehouse.rescheduling import ClusterView, InstanceReport, RequestView
+from enginehouse.rescheduling import InstanceReport, RequestView
 from enginehouse.runtime import BackgroundTasks, Clock, PluginId
 from enginehouse.services import GatewayCaller, GatewayRequest, Submitted
 from enginehouse.tickets import Phase
 from enginehouse_kit.plugin_manager import create, default_table
+from enginehouse_kit.rescheduling import ClusterView
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute

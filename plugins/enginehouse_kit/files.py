@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from enginehouse import ConfigError
-from enginehouse.rescheduling import ClusterView
+from enginehouse_kit.rescheduling import ClusterView
 
 
 def read_file(file: Path) -> bytes:

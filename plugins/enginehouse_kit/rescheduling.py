@@ -3,23 +3,112 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Protocol
 
 import msgspec
 
+from enginehouse import Role
 from enginehouse.drivers import EngineClient
-from enginehouse.rescheduling import (
-    ClusterView,
-    InstanceAddress,
-    InstanceView,
-    Migrated,
-    Migration,
-    RequestView,
-    ReschedulingSettings,
-)
+from enginehouse.rescheduling import InstanceAddress, InstanceStatus, RequestView, ReschedulingSettings
 
-__all__ = ["DroppedPair", "MigrationMeans", "Migrator", "Plan", "ReschedulingPolicy"]
+__all__ = [
+    "ClusterView",
+    "DroppedPair",
+    "InFlight",
+    "InstanceView",
+    "Migrated",
+    "Migration",
+    "MigrationMeans",
+    "Migrator",
+    "Plan",
+    "ReschedulingPolicy",
+]
+
+
+class InFlight(msgspec.Struct, frozen=True, kw_only=True):
+    """The requests that the gateway has sent to an instance and that its ``InstanceStatus`` does not count yet.
+
+    A request to a neutral instance counts as prefill and as decode.
+    """
+
+    num_inflight_dispatch_requests: int = 0
+    num_inflight_dispatch_prefill_requests: int = 0
+    num_inflight_dispatch_decode_requests: int = 0
+    num_uncomputed_tokens_inflight_dispatch_prefill_requests: int = 0
+    num_tokens_inflight_dispatch_decode_requests: int = 0
+
+
+class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
+    """One instance at one moment."""
+
+    id: str
+    node: str = ""
+    unit: str = ""
+    zone: str = ""
+    """Its privacy zone. Requests move only within one."""
+    role: Role = Role.NEUTRAL
+    reserved: Role | None = None
+    """The role for which adaptive disaggregation reserves it; ``None`` for none."""
+    models: tuple[str, ...] = ()
+    """Its models. Requests move only between instances with a common one. If empty, it has all models of the others."""
+    data_parallel_size: int = 0
+    """0 and 1 both mean no data parallelism."""
+    block_size: int = 0
+    """Tokens per block of the KV cache."""
+    max_num_batched_tokens: int = 0
+    """The most tokens that one step computes."""
+    status: InstanceStatus = InstanceStatus()
+    inflight: InFlight = InFlight()
+    requests: tuple[RequestView, ...] = ()
+    address: InstanceAddress = InstanceAddress()
+
+    def shares_model(self, other: InstanceView) -> bool:
+        """Whether both have a model in common, so that requests can move between them."""
+        return not self.models or not other.models or not set(self.models).isdisjoint(other.models)
+
+
+class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
+    """All instances at one moment. ``now_ms`` is in milliseconds since the Unix epoch."""
+
+    now_ms: int
+    instances: tuple[InstanceView, ...] = ()
+
+
+class Migration(msgspec.Struct, frozen=True, kw_only=True):
+    """An order to move live requests from one instance to another."""
+
+    EVERYTHING: ClassVar[int] = -1
+    """The ``value`` that means, with ``NUM_REQ``, all requests in any order."""
+
+    policy: str
+    """The type of the policy that decided it."""
+    source: str
+    destination: str
+    rule: str
+    """The unit of ``value``: ``NUM_REQ``, ``TOKEN`` or ``RATIO``."""
+    order: str
+    """Which requests move first: a value of ``rescheduling.req_select_order``."""
+    value: float
+    """The amount to move, in the unit of ``rule``."""
+    requests: tuple[str, ...] = ()
+    """The ids of the requests to move. Without any, ``rule``, ``order`` and ``value`` choose them."""
+
+    @property
+    def moves_everything(self) -> bool:
+        """Whether all requests must move, even from an instance that rests."""
+        return self.rule == "NUM_REQ" and self.value == self.EVERYTHING
+
+
+class Migrated(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a migration."""
+
+    moved: tuple[str, ...] = ()
+    """The ids of the requests that moved."""
+    refused: Mapping[str, str] = {}
+    """The ids of the requests that stay, with the reasons."""
+    found_none: bool = False
+    """Whether the source has no request that the migration selects."""
 
 
 class DroppedPair(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from enginehouse.rescheduling import Migration, RequestView
+from enginehouse.rescheduling import RequestView
+from enginehouse_kit.rescheduling import Migration
 
 __all__ = ["MIGRATION_ORDERS", "MIGRATION_RULES", "migration_budget", "select_requests"]
 

@@ -19,13 +19,13 @@ from enginehouse.model_sources import PulledModels
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.relay.jobs.pairs import hand_over_rules
 from enginehouse.relay.upstream.outside import Outside
-from enginehouse.rescheduling import ClusterView
 from enginehouse.routing.body.read import end_user, read_request
 from enginehouse.routing.recorder import explain_unread
 from enginehouse.routing_facts import Explanation
 from enginehouse.scheduling.guarded_swapper import explain_swap
 from enginehouse.scheduling.scheduling_rules import host_facts
 from enginehouse.tickets import SwapPlan
+from enginehouse_kit.rescheduling import ClusterView
 from enginehouse_offline.fleet_state import impose, read_state
 
 

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import msgspec
 
 from enginehouse import Candidate, Requirements, Role, Strategy
-from enginehouse.rescheduling import ClusterView, InFlight, InstanceView, ReschedulingSettings
+from enginehouse.rescheduling import ReschedulingSettings
 from enginehouse.routing_facts import Verdict
+from enginehouse_kit.rescheduling import ClusterView, InFlight, InstanceView
 from enginehouse_rescheduling.metrics import PromptFigures
 from enginehouse_rescheduling.policies.instances import failed_domain
 

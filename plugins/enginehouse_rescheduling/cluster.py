@@ -10,15 +10,9 @@ import msgspec
 
 from enginehouse import Health, ReplicaState, Role
 from enginehouse.backends import BackendStatus
-from enginehouse.rescheduling import (
-    ClusterView,
-    InstanceAddress,
-    InstanceReport,
-    InstanceStatus,
-    InstanceView,
-    RequestView,
-)
+from enginehouse.rescheduling import InstanceAddress, InstanceReport, InstanceStatus, RequestView
 from enginehouse.services import ServiceGateway
+from enginehouse_kit.rescheduling import ClusterView, InstanceView
 from enginehouse_rescheduling.placed_requests import LiveFigures, PlacedRequests, in_flight, waiting_at
 
 _SLICE = 50

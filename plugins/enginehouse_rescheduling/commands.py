@@ -15,11 +15,11 @@ from rich.table import Table
 
 from enginehouse import GatewayError
 from enginehouse.commands import config_option, warn
-from enginehouse.rescheduling import ClusterView, Migrated, Migration, ReschedulingSettings
+from enginehouse.rescheduling import ReschedulingSettings
 from enginehouse_kit.files import read_view
 from enginehouse_kit.gateway_client import GatewayClient
 from enginehouse_kit.output import print_json, printable
-from enginehouse_kit.rescheduling import Plan
+from enginehouse_kit.rescheduling import ClusterView, Migrated, Migration, Plan
 from enginehouse_kit.selection import migration_budget, select_requests
 from enginehouse_rescheduling.planner import Planner, RecentMoves, build_planner
 

@@ -12,10 +12,10 @@ import msgspec
 from enginehouse import EnginehouseError
 from enginehouse.drivers import EngineClient
 from enginehouse.errors import NotFound
-from enginehouse.rescheduling import ClusterView, InstanceAddress, Migrated, Migration, RequestView
+from enginehouse.rescheduling import InstanceAddress, RequestView
 from enginehouse.runtime import Clock, PluginId, await_plugin, plugin_errors, run_within, wrong_result
 from enginehouse.services import ServiceGateway
-from enginehouse_kit.rescheduling import Migrator, Plan
+from enginehouse_kit.rescheduling import ClusterView, Migrated, Migration, Migrator, Plan
 from enginehouse_rescheduling.placed_requests import PlacedRequests
 from enginehouse_rescheduling.planner import MoveLimit
 

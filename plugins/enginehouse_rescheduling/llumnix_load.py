@@ -8,9 +8,10 @@ from typing import Annotated
 import msgspec
 
 from enginehouse import Candidate, Extractor, Requirements, Role
-from enginehouse.rescheduling import ClusterView, InstanceView, ReschedulingSettings
+from enginehouse.rescheduling import ReschedulingSettings
 from enginehouse_kit.prefix_index import PrefixIndex
 from enginehouse_kit.prefixes import ChunkExtractor, chunks_of
+from enginehouse_kit.rescheduling import ClusterView, InstanceView
 from enginehouse_rescheduling.by_figures import FREE, FULL, Rank, StrategyByFigures
 from enginehouse_rescheduling.latency import LatencyPredictor
 from enginehouse_rescheduling.metrics import Circumstances, Metric, PromptFigures, float32, metric

@@ -7,8 +7,8 @@ from struct import Struct
 from typing import NamedTuple
 
 from enginehouse import ConfigError
-from enginehouse.rescheduling import InstanceView
 from enginehouse.settings import did_you_mean
+from enginehouse_kit.rescheduling import InstanceView
 from enginehouse_rescheduling.latency import LatencyPredictor
 
 _SINGLE = Struct("<f")

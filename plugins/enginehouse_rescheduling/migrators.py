@@ -10,9 +10,9 @@ import msgspec
 
 from enginehouse import EnginehouseError, RequestError
 from enginehouse.errors import NotFound, UpstreamError
-from enginehouse.rescheduling import ClusterView, InstanceAddress, InstanceView, Migrated, Migration
+from enginehouse.rescheduling import InstanceAddress
 from enginehouse_kit.request_ids import gateway_request_ids
-from enginehouse_kit.rescheduling import MigrationMeans, Migrator
+from enginehouse_kit.rescheduling import ClusterView, InstanceView, Migrated, Migration, MigrationMeans, Migrator
 from enginehouse_kit.selection import migration_budget, select_requests
 
 _VALUES = {"NUM_REQ": "num_reqs", "TOKEN": "num_tokens", "RATIO": "kv_cache_usage_ratio"}

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from enginehouse.rescheduling import ClusterView
+from enginehouse_kit.rescheduling import ClusterView
 from enginehouse_rescheduling.dispatcher import MigrationRecord
 
 

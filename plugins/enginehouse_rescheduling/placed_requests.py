@@ -8,10 +8,11 @@ from functools import partial
 from typing import NamedTuple
 
 from enginehouse import Role, Route
-from enginehouse.rescheduling import InFlight, InstanceStatus, RequestView
+from enginehouse.rescheduling import InstanceStatus, RequestView
 from enginehouse.services import GatewayRequest, ServiceGateway
 from enginehouse.tickets import Phase
 from enginehouse_kit.request_ids import gateway_request_ids
+from enginehouse_kit.rescheduling import InFlight
 
 _FORGOTTEN_S = 10.0
 """After this, a request that no status shows counts as known to the engine, as in Llumnix."""

@@ -9,10 +9,18 @@ from contextlib import suppress
 import msgspec
 
 from enginehouse import RequestError
-from enginehouse.rescheduling import ClusterView, InstanceView, Migrated, Migration, RequestView, ReschedulingSettings
+from enginehouse.rescheduling import RequestView, ReschedulingSettings
 from enginehouse.runtime import PluginId, plugin_errors, wrong_result
 from enginehouse.services import Configured
-from enginehouse_kit.rescheduling import DroppedPair, Plan, ReschedulingPolicy
+from enginehouse_kit.rescheduling import (
+    ClusterView,
+    DroppedPair,
+    InstanceView,
+    Migrated,
+    Migration,
+    Plan,
+    ReschedulingPolicy,
+)
 
 _ADAPTIVE_PD = ("binpacking_consolidation", "binpacking_mitigation")
 _MOST_MOVES = 10

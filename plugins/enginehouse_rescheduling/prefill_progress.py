@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from math import hypot, sqrt
 
 from enginehouse import Role
-from enginehouse.rescheduling import ClusterView, InstanceView
+from enginehouse_kit.rescheduling import ClusterView, InstanceView
 
 _SHORTEST_MS, _LONGEST_MS = 1e-3, 1e6
 _Column = list[float]

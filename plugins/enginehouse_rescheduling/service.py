@@ -6,10 +6,10 @@ import asyncio
 from functools import partial
 
 from enginehouse import Service
-from enginehouse.rescheduling import ClusterView, Migrated, Migration, ReschedulingSettings
+from enginehouse.rescheduling import ReschedulingSettings
 from enginehouse.runtime import PluginId
 from enginehouse.services import Measured, MetricInfo, ServiceGateway
-from enginehouse_kit.rescheduling import Migrator, Plan
+from enginehouse_kit.rescheduling import ClusterView, Migrated, Migration, Migrator, Plan
 from enginehouse_rescheduling.cluster import Cluster
 from enginehouse_rescheduling.dispatcher import GatewayMeans, MigrationDispatcher
 from enginehouse_rescheduling.placed_requests import PlacedRequests

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from enginehouse import Candidate, Requirements, Role
 from enginehouse.errors import RateLimited
-from enginehouse.rescheduling import ClusterView, InstanceView, ReschedulingSettings
+from enginehouse.rescheduling import ReschedulingSettings
+from enginehouse_kit.rescheduling import ClusterView, InstanceView
 from enginehouse_rescheduling.by_figures import FREE, FULL, Rank, StrategyByFigures
 from enginehouse_rescheduling.latency import LatencyPredictor
 from enginehouse_rescheduling.metrics import (

@@ -26,7 +26,7 @@ WORDS = {
     "Relay": "relay/relay.py",
     "Instance": None,
     "Continuation": "domain/continuation.py",
-    "Migration": "domain/instance.py",
+    "Migration": None,
 }
 """Each of the field's words, and the module whose class bears it alone, if there is one."""
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from enginehouse.rescheduling import ClusterView, InFlight, InstanceStatus, InstanceView, ReschedulingSettings
-from enginehouse_kit.rescheduling import Plan, ReschedulingPolicy
+from enginehouse.rescheduling import InstanceStatus, ReschedulingSettings
+from enginehouse_kit.rescheduling import ClusterView, InFlight, InstanceView, Plan, ReschedulingPolicy
 from enginehouse_kit.testing import create
 
 NOW_MS = 1_700_000_000_000

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from enginehouse.domain.instance import Migrated, Migration
 from enginehouse.domain.replica import Health, ReplicaState, Route
 from enginehouse.domain.request_facts import RequestFacts
 from enginehouse.domain.request_record import RequestRecord
@@ -61,8 +60,8 @@ class Observer(ABC):  # noqa: B024 - every event is optional
     def moved(self, request_id: str, source: str, destination: str, gap_ms: float) -> None:
         """A live stream moved from one backend to another; its client waited ``gap_ms`` for the next event."""
 
-    def migrated(self, migration: Migration, migrated: Migrated) -> None:
-        """A migration ended, even if no request moved."""
+    def migrated(self, migration: Any, migrated: Any) -> None:
+        """A migration ended, even if no request moved: a ``Migration`` and a ``Migrated`` of the kit."""
 
     def operated(self, entry: AuditEntry) -> None:
         """An operator did something, or tried to: loads, unloads, drains, moves, cancels, reloads, keys."""

@@ -11,7 +11,7 @@ import msgspec
 
 from enginehouse.aio.clock import Clock
 from enginehouse.domain.backend_status import BackendStatus
-from enginehouse.domain.instance import ClusterView, InstanceReport, RequestView
+from enginehouse.domain.instance import InstanceReport, RequestView
 from enginehouse.domain.metric_info import MetricInfo
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate, Role, Route
@@ -180,8 +180,8 @@ class EngineFigures(Protocol):
     async def ask(self) -> None:
         """Ask all engines now, and wait for their answers, at most 5 seconds."""
 
-    def publish(self, view: ClusterView) -> None:
-        """Hand a view of all engines to the strategies that route by one."""
+    def publish(self, view: Any) -> None:
+        """Hand a view of all engines to the strategies that route by one: to ``Strategy.on_view``."""
 
 
 class GatewayBackends(Protocol):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from enginehouse.config.scheduling import ReschedulingSettings
 from enginehouse.domain.explanation import PrefixFacts, Verdict
-from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.tokens import Tokens
@@ -86,8 +85,11 @@ class Strategy(ABC):
         """Return extractors for this strategy, which run after all installed ones. Called once, at start."""
         return ()
 
-    def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
-        """Receive the figures of all engines, in every round of rescheduling, if ``rescheduling.enabled`` is set."""
+    def on_view(self, view: Any, settings: ReschedulingSettings) -> None:
+        """Receive the figures of all engines, in every round of rescheduling, if ``rescheduling.enabled`` is set.
+
+        ``view``: what the rescheduling service publishes, the bundled one a ``ClusterView`` of the kit.
+        """
 
     @abstractmethod
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:

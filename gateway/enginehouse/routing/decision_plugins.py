@@ -23,7 +23,6 @@ from enginehouse.domain.errors import (
 )
 from enginehouse.domain.explanation import PrefixFacts, Verdict
 from enginehouse.domain.foreign import describe
-from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate, Snapshot
 from enginehouse.domain.requirements import Requirements
@@ -213,7 +212,7 @@ class StrategyRunner:
         """The strategy's type."""
         return self._plugin.type
 
-    def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
+    def on_view(self, view: object, settings: ReschedulingSettings) -> None:
         """Hand over the figures of all engines. A failure is logged."""
         with suppress(RequestError), plugin_errors(self._plugin):
             self._strategy.on_view(view, settings)
@@ -398,7 +397,7 @@ class StrategyTable:
             return of_rule
         return self._of_models.get(model, self._default)
 
-    def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
+    def on_view(self, view: object, settings: ReschedulingSettings) -> None:
         """Hand the figures of all engines to the strategies."""
         for runner in self.runners:
             runner.on_view(view, settings)

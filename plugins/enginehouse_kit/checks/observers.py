@@ -12,12 +12,12 @@ from enginehouse import Exporter, Health, Observer, ReplicaState, Route
 from enginehouse.callers import AuditEntry
 from enginehouse.errors import LoadFailed
 from enginehouse.records import TelemetrySettings
-from enginehouse.rescheduling import Migrated, Migration
 from enginehouse.routing_facts import Reason
 from enginehouse.tickets import SwapDone, SwapId
 from enginehouse_kit.expect import expect, warn_if_slow, within
 from enginehouse_kit.fake_service_gateway import FakeServiceGateway
 from enginehouse_kit.make import candidate, request_record, requirements
+from enginehouse_kit.rescheduling import Migrated, Migration
 
 Event = tuple[str, tuple[Any, ...]]
 _STOP_S = 5.0

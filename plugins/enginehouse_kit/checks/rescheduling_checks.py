@@ -9,17 +9,17 @@ from typing import Any
 from enginehouse import Role
 from enginehouse.drivers import EngineClient
 from enginehouse.errors import NotFound
-from enginehouse.rescheduling import (
+from enginehouse.rescheduling import InstanceAddress, InstanceStatus, RequestView, ReschedulingSettings
+from enginehouse_kit.expect import expect, warn_if_slow
+from enginehouse_kit.rescheduling import (
     ClusterView,
-    InstanceAddress,
-    InstanceStatus,
+    DroppedPair,
     InstanceView,
     Migration,
-    RequestView,
-    ReschedulingSettings,
+    Migrator,
+    Plan,
+    ReschedulingPolicy,
 )
-from enginehouse_kit.expect import expect, warn_if_slow
-from enginehouse_kit.rescheduling import DroppedPair, Migrator, Plan, ReschedulingPolicy
 from enginehouse_kit.selection import MIGRATION_ORDERS, MIGRATION_RULES
 
 _NOW_MS = 1_000_000

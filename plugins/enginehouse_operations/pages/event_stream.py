@@ -13,9 +13,9 @@ import msgspec
 from enginehouse import Health, Observer, ReplicaState, RequestRecord, Requirements, Route
 from enginehouse.callers import AuditEntry
 from enginehouse.pages import PageFacts
-from enginehouse.rescheduling import Migrated, Migration
 from enginehouse.runtime import wait_within
 from enginehouse.tickets import Phase, SwapDone
+from enginehouse_kit.rescheduling import Migrated, Migration
 
 _PACE_S = 0.1
 _QUIET_S = 15.0

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from enginehouse import Role
-from enginehouse.rescheduling import ClusterView, InstanceView, Migration, ReschedulingSettings
-from enginehouse_kit.rescheduling import Plan, ReschedulingPolicy
+from enginehouse.rescheduling import ReschedulingSettings
+from enginehouse_kit.rescheduling import ClusterView, InstanceView, Migration, Plan, ReschedulingPolicy
 from enginehouse_rescheduling.latency import LatencyPredictor
 from enginehouse_rescheduling.metrics import Circumstances, decode_batch_size, float32, predicted_tpot
 from enginehouse_rescheduling.policies.instances import Loads, Pair, failed_domain, highest, lowest

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from enginehouse import Role
-from enginehouse.rescheduling import ClusterView, Migration, ReschedulingSettings
-from enginehouse_kit.rescheduling import Plan, ReschedulingPolicy
+from enginehouse.rescheduling import ReschedulingSettings
+from enginehouse_kit.rescheduling import ClusterView, Migration, Plan, ReschedulingPolicy
 from enginehouse_rescheduling.policies.instances import failed_domain, round_robin
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from enginehouse.rescheduling import ClusterView, InstanceView
+from enginehouse_kit.rescheduling import ClusterView, InstanceView
 
 
 def failed_domain(view: ClusterView, domain: str, staleness_s: float) -> set[str]:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from enginehouse.rescheduling import ClusterView, InstanceView, Migration, RequestView, ReschedulingSettings
+from enginehouse.rescheduling import RequestView, ReschedulingSettings
 from enginehouse_kit.offload import OffloadCandidate, plan_offload
 from enginehouse_kit.projection import ProjectionParams, RequestFigures, RequestProjection, project
-from enginehouse_kit.rescheduling import DroppedPair, Plan, ReschedulingPolicy
+from enginehouse_kit.rescheduling import ClusterView, DroppedPair, InstanceView, Migration, Plan, ReschedulingPolicy
 from enginehouse_rescheduling.policies.instances import failed_domain
 
 _TYPE = "kv_projection"

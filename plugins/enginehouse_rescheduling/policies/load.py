@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from enginehouse import Role
-from enginehouse.rescheduling import ClusterView, InstanceView, Migration, ReschedulingSettings
-from enginehouse_kit.rescheduling import DroppedPair, Plan, ReschedulingPolicy
+from enginehouse.rescheduling import ReschedulingSettings
+from enginehouse_kit.rescheduling import ClusterView, DroppedPair, InstanceView, Migration, Plan, ReschedulingPolicy
 from enginehouse_rescheduling.latency import LatencyPredictor
 from enginehouse_rescheduling.metrics import Circumstances, float32, metric
 from enginehouse_rescheduling.policies.instances import Loads, Pair, balance, failed_domain

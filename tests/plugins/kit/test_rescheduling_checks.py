@@ -5,8 +5,16 @@ from typing import Any
 
 import pytest
 
-from enginehouse.rescheduling import ClusterView, InstanceView, Migrated, Migration
-from enginehouse_kit.rescheduling import DroppedPair, Migrator, Plan, ReschedulingPolicy
+from enginehouse_kit.rescheduling import (
+    ClusterView,
+    DroppedPair,
+    InstanceView,
+    Migrated,
+    Migration,
+    Migrator,
+    Plan,
+    ReschedulingPolicy,
+)
 from enginehouse_kit.testing import check_migrator, check_rescheduling_policy
 
 pytestmark = pytest.mark.filterwarnings("ignore::enginehouse_kit.testing.SlowPluginWarning")

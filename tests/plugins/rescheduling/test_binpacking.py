@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from enginehouse import ConfigError, Role
-from enginehouse.rescheduling import InstanceView, ReschedulingSettings
-from enginehouse_kit.rescheduling import Plan
+from enginehouse.rescheduling import ReschedulingSettings
+from enginehouse_kit.rescheduling import InstanceView, Plan
 from enginehouse_kit.testing import create
 from tests.support.cluster_views import NOW_MS, half_batch_profile, instance, pairs, policy, view
 

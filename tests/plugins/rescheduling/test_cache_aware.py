@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from enginehouse import Requirements, Role, Strategy
-from enginehouse.rescheduling import InstanceView
 from enginehouse_kit.prefixes import ChunkExtractor
+from enginehouse_kit.rescheduling import InstanceView
 from enginehouse_kit.testing import request, requirements
 from tests.plugins.rescheduling.test_strategies import ABC, SETTINGS, prompts, strategy
 from tests.support.cluster_views import instance, view

@@ -7,8 +7,9 @@ import pytest
 
 from enginehouse import Health, ReplicaState, Role
 from enginehouse.domain.instance import InstanceReport
-from enginehouse.rescheduling import InFlight, InstanceMetadata, InstanceStatus, RequestView
+from enginehouse.rescheduling import InstanceMetadata, InstanceStatus, RequestView
 from enginehouse_kit.request_ids import gateway_request_ids
+from enginehouse_kit.rescheduling import InFlight
 from enginehouse_kit.testing import FakeServiceGateway
 from enginehouse_rescheduling.cluster import NONE_RESERVED, Cluster, Reservations, instance_view, reserve
 from enginehouse_rescheduling.placed_requests import LiveFigures, PlacedRequests, in_flight

@@ -8,8 +8,7 @@ import pytest
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.errors import UpstreamError
-from enginehouse.rescheduling import ClusterView, Migrated, Migration
-from enginehouse_kit.rescheduling import Migrator, Plan
+from enginehouse_kit.rescheduling import ClusterView, Migrated, Migration, Migrator, Plan
 from enginehouse_kit.testing import FakeServiceGateway
 from enginehouse_rescheduling.dispatcher import GatewayMeans, MigrationDispatcher, MigrationRecord
 from enginehouse_rescheduling.placed_requests import PlacedRequests

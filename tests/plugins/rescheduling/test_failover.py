@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from enginehouse import Role
-from enginehouse.rescheduling import InstanceView
+from enginehouse_kit.rescheduling import InstanceView
 from tests.support.cluster_views import NOW_MS, instance, pairs, policy, view
 
 ROLES = {"prefill_failover": Role.PREFILL, "decode_failover": Role.DECODE, "neutral_failover": Role.NEUTRAL}

@@ -8,8 +8,8 @@ import pytest
 
 from enginehouse.domain.errors import GatewayError
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.rescheduling import ClusterView, Migrated, Migration, RequestView
-from enginehouse_kit.rescheduling import Plan, ReschedulingPolicy
+from enginehouse.rescheduling import RequestView
+from enginehouse_kit.rescheduling import ClusterView, Migrated, Migration, Plan, ReschedulingPolicy
 from enginehouse_rescheduling.commands import RemoteRescheduler
 from enginehouse_rescheduling.planner import Planner, RecentMoves
 from tests.support.cluster_views import instance, view

@@ -9,18 +9,10 @@ from time import perf_counter, thread_time
 from enginehouse import Candidate, Role, Route
 from enginehouse.backends import BackendStatus
 from enginehouse.errors import NotFound
-from enginehouse.rescheduling import (
-    ClusterView,
-    InstanceMetadata,
-    InstanceReport,
-    InstanceStatus,
-    Migrated,
-    Migration,
-    RequestView,
-    ReschedulingSettings,
-)
+from enginehouse.rescheduling import InstanceMetadata, InstanceReport, InstanceStatus, RequestView, ReschedulingSettings
 from enginehouse.routing_facts import Load, Reason
 from enginehouse.runtime import PluginId
+from enginehouse_kit.rescheduling import ClusterView, Migrated, Migration
 from enginehouse_kit.testing import FakeGatewayRequest, FakeServiceGateway, create
 from enginehouse_rescheduling.dispatcher import GatewayMeans, MigrationDispatcher
 from enginehouse_rescheduling.migrators import Llumlet

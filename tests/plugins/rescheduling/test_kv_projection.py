@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from enginehouse import Role
-from enginehouse.rescheduling import InstanceView, RequestView
-from enginehouse_kit.rescheduling import Plan
+from enginehouse.rescheduling import RequestView
+from enginehouse_kit.rescheduling import InstanceView, Plan
 from tests.support.cluster_views import instance, pairs, policy, view
 
 

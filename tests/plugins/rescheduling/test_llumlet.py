@@ -10,8 +10,9 @@ import pytest
 
 from enginehouse.drivers import EngineClient
 from enginehouse.errors import CannotContinue, NotFound, UpstreamError
-from enginehouse.rescheduling import InstanceAddress, Migration, RequestView
+from enginehouse.rescheduling import InstanceAddress, RequestView
 from enginehouse_kit.llumlet.llumlet_pb2 import MigrateResponse
+from enginehouse_kit.rescheduling import Migration
 from enginehouse_rescheduling import migrators
 from tests.support.cluster_views import instance, view
 

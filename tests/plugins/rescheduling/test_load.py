@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from enginehouse import ConfigError, Role
-from enginehouse.rescheduling import InstanceView, ReschedulingSettings
+from enginehouse.rescheduling import ReschedulingSettings
+from enginehouse_kit.rescheduling import InstanceView
 from enginehouse_kit.testing import create
 from tests.support.cluster_views import NOW_MS, instance, pairs, policy, view
 

@@ -7,8 +7,15 @@ import pytest
 
 from enginehouse import Role
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.rescheduling import ClusterView, InstanceView, Migrated, Migration
-from enginehouse_kit.rescheduling import DroppedPair, Plan, ReschedulingPolicy
+from enginehouse_kit.rescheduling import (
+    ClusterView,
+    DroppedPair,
+    InstanceView,
+    Migrated,
+    Migration,
+    Plan,
+    ReschedulingPolicy,
+)
 from enginehouse_rescheduling.planner import Planner, RecentMoves
 from tests.support.cluster_views import NOW_MS, instance, pairs, view
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enginehouse import Role
-from enginehouse.rescheduling import ClusterView
+from enginehouse_kit.rescheduling import ClusterView
 from enginehouse_rescheduling.prefill_progress import PrefillProgress, fit
 from tests.plugins.rescheduling.test_strategies import ABC, SETTINGS, asks, strategy
 from tests.support.cluster_views import NOW_MS, instance, view

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from enginehouse import Role
 from enginehouse.config.schema import Config
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.rescheduling import ClusterView, InstanceView, RequestView
-from enginehouse_kit.rescheduling import Plan
+from enginehouse.rescheduling import RequestView
+from enginehouse_kit.rescheduling import ClusterView, InstanceView, Plan
 from enginehouse_rescheduling.planner import Planner, RecentMoves
 from enginehouse_rescheduling.policies.instances import failed_domain
 from tests.support.cluster_views import NOW_MS, instance, policy, view

@@ -9,7 +9,8 @@ import pytest
 
 from enginehouse.drivers import EngineClient
 from enginehouse.errors import CannotContinue
-from enginehouse.rescheduling import ClusterView, InstanceAddress, InstanceView, Migration, RequestView
+from enginehouse.rescheduling import InstanceAddress, RequestView
+from enginehouse_kit.rescheduling import ClusterView, InstanceView, Migration
 from enginehouse_kit.testing import check_migrator
 from enginehouse_rescheduling.migrators import Replay
 

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from enginehouse.rescheduling import ClusterView, InstanceView, Migration, RequestView, ReschedulingSettings
-from enginehouse_kit.rescheduling import Plan
+from enginehouse.rescheduling import RequestView, ReschedulingSettings
+from enginehouse_kit.rescheduling import ClusterView, InstanceView, Migration, Plan
 from enginehouse_kit.testing import FakeServiceGateway
 from enginehouse_rescheduling.cluster import Cluster
 from enginehouse_rescheduling.planner import Planner, RecentMoves

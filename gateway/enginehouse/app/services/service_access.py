@@ -19,7 +19,7 @@ from enginehouse.app.services.submission import ServedCaller, submit
 from enginehouse.config.schema import Config
 from enginehouse.domain.backend_status import BackendStatus
 from enginehouse.domain.errors import NotFound, Overloaded, RequestError
-from enginehouse.domain.instance import ClusterView, InstanceReport, RequestView
+from enginehouse.domain.instance import InstanceReport, RequestView
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate, Health, ReplicaState, Route
 from enginehouse.domain.request import Headers
@@ -236,7 +236,7 @@ class _FigureAccess:
     async def ask(self) -> None:
         await self._puller.pull()
 
-    def publish(self, view: ClusterView) -> None:
+    def publish(self, view: object) -> None:
         self._context.router.strategies.on_view(view, self._config().rescheduling)
 
 

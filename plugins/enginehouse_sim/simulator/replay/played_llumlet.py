@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from itertools import count
 
 from enginehouse import RequestError
-from enginehouse.rescheduling import ClusterView, Migrated, Migration
-from enginehouse_kit.rescheduling import MigrationMeans, Migrator
+from enginehouse_kit.rescheduling import ClusterView, Migrated, Migration, MigrationMeans, Migrator
 from enginehouse_kit.selection import migration_budget, select_requests
 from enginehouse_sim.simulator.core.migration import MAX_MIGRATIONS, computed_tokens, copy_stages, movable_requests
 from enginehouse_sim.simulator.replay.played_engine import PlayedEngine
