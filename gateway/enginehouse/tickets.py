@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from enginehouse.domain.ticket import Phase, SwapDone, SwapId, Ticket
-from enginehouse.interfaces.schedulers import Effects, SchedulingLimits, Waiting
+from enginehouse.interfaces.schedulers import CallerTurn, CallerTurns, Effects, SchedulingLimits, Waiting
 from enginehouse.interfaces.swappers import HostedReplica, HostFacts, SwapPlan
 from enginehouse.scheduling.ticket_queue import ReplicaLine, TicketAge, TicketQueue, WaitingTicket
 
 __all__ = [
+    "CallerTurn",
+    "CallerTurns",
     "Effects",
     "HostFacts",
     "HostedReplica",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from enginehouse import Register, Scheduler, Swapper, hookimpl
-from enginehouse_scheduling.fifo import Fair, Fifo
+from enginehouse_scheduling.fair import Fair
+from enginehouse_scheduling.fifo import Fifo
 from enginehouse_scheduling.group import Group
 from enginehouse_scheduling.matrix.swapper import Matrix
 from enginehouse_scheduling.memory import Memory

@@ -1,9 +1,8 @@
-"""The schedulers ``fifo`` and ``fair``: their decisions, on the bookkeeping of the kit."""
+"""The scheduler ``fifo``: its decisions, on the bookkeeping of the kit."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from enginehouse import ReplicaState, RequestError, Scheduler, Swapper
 from enginehouse.errors import LoadFailed, ModelNotFound, NotEnoughMemory, QueueFull, QueueTimeout, ReplicaLost
@@ -282,16 +281,6 @@ class Fifo(Scheduler):
         while len(line) and line.oldest.age[0] <= deadline:
             self._refuse(line.oldest.ticket, QueueTimeout(f"'{line.replica}' could not take the request {waited}"))
         self._leave_load(line.replica)
-
-
-class Fair(Fifo):
-    """As ``fifo``, but requests of the same priority take turns by callers, in proportion to their keys' ``weight``.
-
-    A caller's turn comes the later the more tokens its requests have used. Turns are given on arrival and shared by all
-    hosts and models. Requests without a key are one caller.
-    """
-
-    shares: ClassVar[bool] = True
 
 
 def _in_turn(tickets: Sequence[WaitingTicket], overdue: float) -> Sequence[WaitingTicket]:

@@ -17,16 +17,19 @@ from enginehouse.app.plugin_instances import (
     ConfiguredPlugins,
     create,
     create_installed,
+    identity,
     prepare,
     protocols_of_plugins,
 )
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
+from enginehouse.domain.plugin_id import PluginId
 from enginehouse.engines.followed_caches import CacheView, FollowedCaches, kv_events_of
 from enginehouse.http.cross_origin import CrossOriginProtection
 from enginehouse.http.relayed_paths import RelayedPaths
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.protocols import Protocol
+from enginehouse.interfaces.schedulers import CallerTurns
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.live.progress_reports import ProgressReports
@@ -34,7 +37,6 @@ from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
-from enginehouse.scheduling.flow_control import CallerShares
 from enginehouse.scheduling.request_queue import RequestQueue
 from enginehouse.scheduling.waiting_room import WaitingRoom
 from enginehouse.telemetry.logs import GatewayLog, configure_logs
@@ -98,7 +100,6 @@ class RequestPath:
 
     def _context(self, queues: Mapping[str, RequestQueue], traces: TraceTaker | None) -> RelayContext:
         config, clock = self.config, self.outside.clock
-        scheduler = create(config, self.registry, "scheduler", config.scheduling.scheduler, "scheduling.scheduler")
         room = WaitingRoom(
             lambda model: self.fleet.snapshot.candidates(model),
             lambda: asyncio.get_running_loop().time(),
@@ -120,10 +121,16 @@ class RequestPath:
             engine_memory=self.outside.engine_memory,
             continuer=find_continuer(config, self.registry),
             waiting_room=room,
-            shares=CallerShares() if scheduler.shares else None,
+            turns=self._turns(),
         )
         configure_relay(context, config, self.drivers)
         return context
+
+    def _turns(self) -> tuple[PluginId, CallerTurns] | None:
+        """What gives requests their turns, with its plugin. Raises ``ConfigError`` or ``PluginError``."""
+        how = "scheduler", self.config.scheduling.scheduler, "scheduling.scheduler"
+        make = create(self.config, self.registry, *how).shares
+        return (identity(self.registry, *how), prepare(self.registry, *how[:2], make)) if make is not None else None
 
     def open(self, folder: Path, deliver: Deliver | None = None) -> None:
         """Read what the state folder keeps of callers and for protocols. Raises ``ConfigError`` or ``PluginError``.

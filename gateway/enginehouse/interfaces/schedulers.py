@@ -78,6 +78,33 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """Its position in the order of service; 0 is next."""
 
 
+class CallerTurn(ABC):
+    """The turn of one request, from its first queue to its end. ``at``: as ``Ticket.turn`` has it; it never changes."""
+
+    at: float
+
+    @abstractmethod
+    def granted(self) -> None:
+        """The request is served now; again if it is sent once more."""
+
+    @abstractmethod
+    def ended(self, used: int) -> None:
+        """The request has ended, and its prompt and answer had so many tokens."""
+
+
+class CallerTurns(ABC):
+    """Gives requests their turns in the queues of all hosts. Each process of a gateway has its own."""
+
+    @abstractmethod
+    def next(self, caller: str | None, weight: float, prompt: int, answer_limit: int | None) -> CallerTurn:
+        """The turn of a request that begins to wait.
+
+        - ``caller``: the name of its key, if it has one. ``weight``: its share, relative to those of others.
+        - ``prompt``: the estimated tokens of its prompt.
+        - ``answer_limit``: the most tokens of its answer, if it says so.
+        """
+
+
 class Scheduler(ABC):
     """The queue of one host and its decisions: a state machine over ``Effects``.
 
@@ -86,8 +113,8 @@ class Scheduler(ABC):
     ``check_scheduler`` of ``enginehouse_kit.testing`` checks a scheduler against these rules.
     """
 
-    shares: ClassVar[bool] = False
-    """Whether the gateway gives tickets turns (``Ticket.turn``), by which callers share engines in fair parts."""
+    shares: ClassVar[type[CallerTurns] | None] = None
+    """What gives tickets their turns (``Ticket.turn``); ``None``: all have the same."""
 
     @abstractmethod
     def prepare(self, effects: Effects, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:

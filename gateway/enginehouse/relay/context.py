@@ -16,6 +16,7 @@ from enginehouse.interfaces.accounting import ClientAddresses, RequestMeter
 from enginehouse.interfaces.continuers import Continuer, NewShare
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.protocols import Protocol
+from enginehouse.interfaces.schedulers import CallerTurns
 from enginehouse.relay.answers.engine_error import retry_after
 from enginehouse.relay.endpoints import Endpoints
 from enginehouse.relay.engine_facts import EngineFacts
@@ -26,7 +27,6 @@ from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.relay.web_socket_server import WebSocketServer
 from enginehouse.routing.body.rewrite import FiltersByName
 from enginehouse.routing.router import Router
-from enginehouse.scheduling.flow_control import CallerShares
 from enginehouse.scheduling.request_queue import RequestQueue
 from enginehouse.scheduling.waiting_room import WaitingRoom
 from enginehouse.telemetry.counters import Counters
@@ -52,7 +52,7 @@ class RelayContext:
     - ``upstreams``: every backend, by name. ``drivers``: theirs.
     - ``engine_memory``: what is held of engines' answers. ``continuation_share``, ``gathered_share``: in it.
     - ``continuer``: keeps streams, so that another engine can go on with them; ``None`` if no plugin does.
-    - ``shares``: gives requests their turns, if the scheduler wants that.
+    - ``turns``: gives requests their turns, if the scheduler wants that, with its plugin.
     - ``waiting_room``: the requests that wait for a model.
     - ``translation``: asks protocols. ``interception``: asks interceptors, if there are any, guards among them.
     - ``web_sockets``: the plugin that serves them; ``None`` if none does.
@@ -93,7 +93,7 @@ class RelayContext:
         engine_memory: EngineMemory,
         continuer: Continuer | None,
         waiting_room: WaitingRoom,
-        shares: CallerShares | None,
+        turns: tuple[PluginId, CallerTurns] | None,
     ) -> None:
         self.router = router
         self.fleet = fleet
@@ -107,7 +107,7 @@ class RelayContext:
         self.continuation_share: NewShare = partial(EngineShare, engine_memory, "continuation")
         self.gathered_share: NewShare = partial(EngineShare, engine_memory, "gathered")
         self.waiting_room = waiting_room
-        self.shares = shares
+        self.turns = turns
         self.hedging = None
         self.budget = RetryBudget(0.0)
         self.counters = Counters(max_series)

@@ -9,7 +9,7 @@ from typing import Any
 
 from enginehouse import ReplicaState, Scheduler
 from enginehouse.errors import LoadFailed, NotEnoughMemory, ReplicaLost, ShuttingDown
-from enginehouse.tickets import HostedReplica, Phase, SwapDone, SwapId
+from enginehouse.tickets import CallerTurn, CallerTurns, HostedReplica, Phase, SwapDone, SwapId
 from enginehouse_kit.expect import expect, expect_sequence, warn_if_slow
 from enginehouse_kit.fake_effects import FakeEffects
 
@@ -35,7 +35,8 @@ def check_scheduler(factory: Callable[[], Scheduler]) -> None:
     - a ticket of higher priority is granted first;
     - a shutdown refuses every waiting ticket with the given error;
     - no ticket waits forever;
-    - the same events lead to the same decisions.
+    - the same events lead to the same decisions;
+    - turns, if it makes them, are numbers that never change.
     """
     slow = warn_if_slow("a scheduler's event", lambda: _day(factory(), 0), calls=_EVENTS)
     for number in range(1 if slow else _DAYS):
@@ -46,6 +47,7 @@ def check_scheduler(factory: Callable[[], Scheduler]) -> None:
         expect(not first.waiting, "every waiting ticket must get an answer")
         _check_shutdown(again)
     _check_priority(factory())
+    _check_turns(factory().shares)
 
 
 def _day(scheduler: Scheduler, number: int) -> FakeEffects:
@@ -148,3 +150,18 @@ def _check_shutdown(host: FakeEffects) -> None:
     host.shutdown(error)
     expect(not host.waiting, "a shutdown must refuse every waiting ticket")
     expect(all(host.refused.get(ticket) is error for ticket in waiting), "a shutdown must refuse with the given error")
+
+
+def _check_turns(shares: type[CallerTurns] | None) -> None:
+    """Every caller gets turns, with and without a key, and each turn stays what it is."""
+    if shares is None:
+        return
+    turns = shares()
+    for caller, limit in (("a", None), ("b", 10), (None, 0), ("a", None)):
+        turn = turns.next(caller, 2.0, 100, limit)
+        expect(isinstance(turn, CallerTurn), "CallerTurns.next must return a CallerTurn")
+        at = turn.at
+        expect(isinstance(at, (int, float)) and at == at, "a turn must be a number")
+        turn.granted()
+        turn.ended(120)
+        expect(turn.at == at, "a turn must never change")

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse import Body, Driver, InferenceRequest
+from enginehouse import Body, Driver, InferenceRequest, PluginError
 from enginehouse_sim import SimDriver
 from enginehouse_sim.simulator.replay.played_connection import HttpRequest, PlayedConnection, PlayedModels
 from enginehouse_sim.virtual import VirtualClient, VirtualEngines, VirtualGateway, VirtualProcess, VirtualSettings
+from tests.support.plugins import Install
 from tests.support.virtual_time import Run, in_virtual_time
 
 __all__ = ["in_virtual_time"]
@@ -181,6 +182,77 @@ def test_callers_get_shares_by_their_weights(in_virtual_time: Run, tmp_path: Pat
             assert done[1] / done[0] == pytest.approx(ratio, rel=0.35)
 
     in_virtual_time(scenario())
+
+
+TURNS = """
+from enginehouse import hookimpl
+from enginehouse.tickets import CallerTurn, CallerTurns
+from enginehouse_scheduling.fifo import Fifo
+
+class Turn(CallerTurn):
+    def __init__(self, at):
+        self.at = at
+    def granted(self):
+        {granted}
+    def ended(self, used):
+        raise KeyError(used)
+
+class LastFirst(CallerTurns):
+    at = 0.0
+    def next(self, caller, weight, prompt, answer_limit):
+        self.at -= 1
+        return {next}
+
+class Scheduler(Fifo):
+    shares = {shares}
+
+@hookimpl
+def register_schedulers(register):
+    register("last_first", Scheduler)
+"""
+
+
+def turns(granted: str = "pass", next: str = "Turn(self.at)", shares: str = "LastFirst") -> str:
+    """A plugin whose scheduler gives later requests earlier turns. The parts of it that may be wrong."""
+    return TURNS.format(granted=granted, next=next, shares=shares)
+
+
+@pytest.mark.parametrize("granted", ["pass", "raise KeyError('a turn')"])
+def test_a_scheduler_of_another_plugin_gives_turns_of_its_own(
+    in_virtual_time: Run, tmp_path: Path, install: Install, granted: str
+) -> None:
+    install("last_first", turns(granted))
+
+    async def scenario() -> None:
+        async with House(tmp_path, '[scheduling]\nscheduler = "last_first"\n', count=1) as house:
+            clients = [house.send("crowd") for _ in range(4)]
+            await asyncio.sleep(10)
+            assert [round(client.took) for client in clients] == [1, 4, 3, 2]
+            assert codes(clients) == [""] * 4
+
+    in_virtual_time(scenario())
+
+
+@pytest.mark.parametrize("next", ["1 / 0", "None", "Turn('first')", "Turn(float('nan'))"])
+def test_a_turn_that_is_none_fails_its_request_alone(
+    in_virtual_time: Run, tmp_path: Path, install: Install, next: str
+) -> None:
+    install("last_first", turns(next=f"Turn(self.at) if caller == 'crowd' else {next}"))
+
+    async def scenario() -> None:
+        async with House(tmp_path, '[scheduling]\nscheduler = "last_first"\n', count=1) as house:
+            clients = [house.send(caller) for caller in ("crowd", "single", "crowd")]
+            await asyncio.sleep(10)
+            assert codes(clients) == ["", "plugin_failed", ""]
+
+    in_virtual_time(scenario())
+
+
+def test_a_scheduler_whose_turns_cannot_be_made_is_refused_at_start(tmp_path: Path, install: Install) -> None:
+    install("last_first", turns(shares="True"))
+    house = House(tmp_path, '[scheduling]\nscheduler = "last_first"\n')
+    with pytest.raises(PluginError, match=r"'last_first'.*cannot be prepared"):
+        asyncio.run(house.__aenter__())
 
 
 def codes(clients: Sequence[Client]) -> list[str]:

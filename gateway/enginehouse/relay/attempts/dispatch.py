@@ -284,9 +284,8 @@ class Dispatch:
 
     def _granted(self) -> None:
         self.current().granted()
-        shares = self.job.context.shares
-        if shares is not None:
-            shares.granted(self.job.turn)
+        if self.job.context.turns is not None:
+            self.job.turn_granted()
         self._send()
 
     def rejected(self, error: RequestError) -> None:

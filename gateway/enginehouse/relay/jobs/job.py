@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import ClassVar, Final
 
 from enginehouse.domain.errors import CapabilityMismatch, ModelNotFound, RequestError
@@ -19,6 +20,7 @@ from enginehouse.interfaces.accounting import ClientAddresses
 from enginehouse.interfaces.authenticators import AdmittedCaller, Reserved
 from enginehouse.interfaces.continuers import KeptStream
 from enginehouse.interfaces.protocols import Translation
+from enginehouse.interfaces.schedulers import CallerTurn
 from enginehouse.relay.answers.gathering_writer import GatheringWriter
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.engine_facts import PATHS, with_priority
@@ -30,6 +32,7 @@ from enginehouse.relay.upstream.upload import Upload
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.read import answer_limit, end_user, read_request
 from enginehouse.routing.body.rewrite import check_one_model, replace_model
+from enginehouse.scheduling.flow_control import next_turn
 from enginehouse.telemetry.answer_meter import AnswerSize
 from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.plugin_failures import log_plugin_failure, plugin_errors, plugin_failed
@@ -101,8 +104,7 @@ class Job(ABC):
         self.translation: Translation | None = None
         self.answer_limit: int | None = None
         self._reserved: tuple[Reserved, ...] = ()
-        self._turn: float | None = None
-        self._charged = 0.0
+        self._turn: CallerTurn | None = None
         self.requirements: Requirements | None = None
         self.trace: Trace | None = None
         self.trace_id = self.trace_lines = b""
@@ -138,16 +140,19 @@ class Job(ABC):
         return math.inf if asked is None else asked
 
     @property
-    def turn(self) -> float:
-        """The request's turn in queues, the same each time."""
-        shares = self.context.shares
-        if shares is None or self.requirements is None:
-            return 0.0
-        if self._turn is None:
+    def turn(self) -> CallerTurn | None:
+        """The request's turn in queues, the same each time, if callers take turns. Raises ``PluginFailed``."""
+        turns = self.context.turns
+        if self._turn is None and turns is not None and self.requirements is not None:
             weight = self.caller.weight if self.caller is not None else 1.0
-            self._charged = shares.expected(self.requirements.estimated_tokens, self.answer_limit)
-            self._turn = shares.turn(self.key, weight, self._charged)
+            self._turn = next_turn(turns, self.key, weight, self.requirements.estimated_tokens, self.answer_limit)
         return self._turn
+
+    def turn_granted(self) -> None:
+        """Note that the request is served now. Raises ``PluginFailed``."""
+        turn = self.turn
+        if turn is not None:
+            self._tell_turn(turn.granted)
 
     def ticket(self, replica: str, arrived: float, *, waits: bool = True) -> Ticket:
         """A place in the queue for ``replica``, since ``arrived`` on the queue's clock. Raises ``InvalidRequest``.
@@ -162,7 +167,9 @@ class Job(ABC):
             caller=self.key,
         )
         if waits:
-            ticket.deadline, ticket.turn = arrived + self.longest_wait, self.turn
+            ticket.deadline, turn = arrived + self.longest_wait, self.turn
+            if turn is not None:
+                ticket.turn = turn.at
         return ticket
 
     @property
@@ -251,8 +258,9 @@ class Job(ABC):
         """
         if left and answer[2] is None and self.requirements is not None:
             answer = answer[0], answer[1], Tokens(self.requirements.estimated_tokens, answer[1])
-        if self._turn is not None:
-            self._settle_turn(answer)
+        if self._turn is not None and self.requirements is not None:
+            prompt = self.requirements.estimated_tokens
+            self._tell_turn(partial(self._turn.ended, _used(prompt, answer) or prompt))
         if self.gathering is not None:
             self.gathering.release()
         reserved, self._reserved = self._reserved, ()
@@ -263,12 +271,12 @@ class Job(ABC):
             except BaseException as error:
                 log_plugin_failure(self.context.counted_by, "failed to count a request out", error)
 
-    def _settle_turn(self, answer: AnswerSize) -> None:
-        """Charge the caller what the request has used, in place of what was expected."""
-        assert self.context.shares is not None
-        assert self.requirements is not None
-        prompt, weight = self.requirements.estimated_tokens, self.caller.weight if self.caller is not None else 1.0
-        self.context.shares.ended(self.key, weight, self._charged, _used(prompt, answer) or prompt, prompt)
+    def _tell_turn(self, event: Callable[[], None]) -> None:
+        assert self.context.turns is not None
+        try:
+            event()
+        except BaseException as error:
+            log_plugin_failure(self.context.turns[0], "failed to follow a turn", error)
 
     def route(self, failed: tuple[str, ...]) -> Route:
         """Where to send the request, to none of the replicas that ``failed``. Raises ``RequestError`` if nowhere.
