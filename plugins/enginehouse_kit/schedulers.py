@@ -88,7 +88,7 @@ class SchedulingState:
 
     def is_at_rest(self, replica: str) -> bool:
         """Whether ``replica`` is neither swapped nor unloaded."""
-        return replica not in self.stopping and not self.swaps.touch(replica)
+        return replica not in self.stopping and replica not in self.swaps.touched
 
     def is_lost(self, replica: str) -> bool:
         """Whether ``replica`` failed or is no longer known."""
@@ -111,7 +111,10 @@ class SchedulingState:
 
     def running(self) -> list[str]:
         """The ``running`` argument of a swapper: running replicas and swap targets, the least recently used first."""
-        return self.usage.least_recent_first(dict.fromkeys([*self.effects.running(), *self.swaps.targets()]))
+        running = dict.fromkeys(self.effects.running())
+        if self.swaps.touched:
+            running.update(dict.fromkeys(self.swaps.targets()))
+        return self.usage.least_recent_first(running)
 
     def evictions(self, target: str, running: Sequence[str], cramped: bool = False) -> Sequence[str]:
         """The replicas to stop so that ``target`` can run; if it is ``cramped``, every dispensable one too.
@@ -138,10 +141,11 @@ class SchedulingState:
         """The first obstacle to a swap, ``None`` if it can start at ``now``."""
         if not self.stopping.isdisjoint(evict):
             return SwapObstacle.STOPPING
-        if self.swaps.collide_with(target, evict):
-            return SwapObstacle.SWAP
-        if self.is_loading_enough():
-            return SwapObstacle.LOADS
+        if self.swaps.touched:
+            if self.swaps.collide_with(target, evict):
+                return SwapObstacle.SWAP
+            if self.is_loading_enough():
+                return SwapObstacle.LOADS
         residency = self.limits.min_residency
         if residency and any(self.usage.loaded_after(replica, now - residency) for replica in evict):
             return SwapObstacle.RESIDENCY
@@ -169,11 +173,14 @@ class SwapInFlight(msgspec.Struct, kw_only=True):
 
 
 class SwapsInFlight:
-    """The swaps in flight. No two of them touch the same replica."""
+    """The swaps in flight. No two of them touch the same replica.
+
+    ``touched``: the swap, cancelled or not, that loads or evicts each replica. Live; only read it.
+    """
 
     def __init__(self) -> None:
         self._swaps: dict[SwapId, SwapInFlight] = {}
-        self._by_replica: dict[str, SwapInFlight] = {}
+        self.touched: dict[str, SwapInFlight] = {}
 
     def loads(self) -> Sequence[SwapInFlight]:
         """The swaps that were not cancelled, the oldest first."""
@@ -181,7 +188,7 @@ class SwapsInFlight:
 
     def loading(self, replica: str) -> SwapInFlight | None:
         """The swap that loads ``replica``, unless it was cancelled."""
-        swap = self._by_replica.get(replica)
+        swap = self.touched.get(replica)
         return swap if swap is not None and swap.target == replica and not swap.cancelled else None
 
     def targets(self) -> Iterable[str]:
@@ -190,24 +197,24 @@ class SwapsInFlight:
 
     def touch(self, replica: str) -> bool:
         """Whether a swap, cancelled or not, loads or evicts ``replica``."""
-        return replica in self._by_replica
+        return replica in self.touched
 
     def collide_with(self, target: str, evict: Sequence[str]) -> bool:
         """Whether a swap of ``target`` that evicts ``evict`` must wait for one of these."""
-        of_target = self._by_replica.get(target)
-        return not self._by_replica.keys().isdisjoint(evict) or (of_target is not None and of_target.target != target)
+        of_target = self.touched.get(target)
+        return not self.touched.keys().isdisjoint(evict) or (of_target is not None and of_target.target != target)
 
     def add(self, swap: SwapInFlight) -> None:
         """Remember a swap that was just started."""
         self._swaps[swap.id] = swap
-        self._by_replica.update(dict.fromkeys((swap.target, *swap.evict), swap))
+        self.touched.update(dict.fromkeys((swap.target, *swap.evict), swap))
 
     def remove(self, swap: SwapId) -> SwapInFlight | None:
         """Return a swap that ended. ``None`` if it is not in flight: the report is late or repeated."""
         ended = self._swaps.pop(swap, None)
         if ended is not None:
             for replica in (ended.target, *ended.evict):
-                self._by_replica.pop(replica, None)
+                self.touched.pop(replica, None)
         return ended
 
 
@@ -281,11 +288,12 @@ class StarvationClaims:
         self._state = state
         self._now = now
         self._claims: list[_Claim] = []
-        self._searched = not len(queue)
+        self._searched = not queue.waiting
 
     def barrier(self, replica: str) -> TicketAge:
         """Return the age above which requests wait for ``replica`` although it is ready."""
-        self._search()
+        if not self._searched:
+            self._search()
         return min(
             (claim.age for claim in self._claims if claim.holds and replica in claim.evict), default=self.NO_BARRIER
         )
@@ -295,7 +303,8 @@ class StarvationClaims:
 
         It does if the two swaps collide, or if it would have more to evict after the load of ``target``.
         """
-        self._search()
+        if not self._searched:
+            self._search()
         return bool(self._claims) and any(
             collide(target, evict, claim.target, claim.evict) or self._would_grow(claim, target, evict, running)
             for claim in self._claims
@@ -303,8 +312,6 @@ class StarvationClaims:
         )
 
     def _search(self) -> None:
-        if self._searched:
-            return
         self._searched = True
         now, state = self._now, self._state
         overdue = state.overdue(now)

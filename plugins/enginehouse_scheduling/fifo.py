@@ -55,8 +55,8 @@ class Fifo(Scheduler):
         can_serve = shown is ReplicaState.READY and self._state.is_at_rest(replica)
         if can_serve and self._is_next(waiting, claims.barrier(replica)) and self._state.has_room(replica):
             self._grant(ticket)
-        elif 0 < self._limits.max_queue <= len(self._queue):
-            text = f"{len(self._queue)} requests wait already (scheduling.max_queue): try again later"
+        elif 0 < self._limits.max_queue <= len(self._queue.waiting):
+            text = f"{len(self._queue.waiting)} requests wait already (scheduling.max_queue): try again later"
             self._effects.refuse(ticket, QueueFull(text))
         elif can_serve:
             self._serve(self._queue.add(waiting), claims.barrier(replica), now)
@@ -79,7 +79,7 @@ class Fifo(Scheduler):
 
     def on_serve_done(self, replica: str) -> None:
         self._state.usage.end(replica)
-        if not len(self._queue):
+        if not self._queue.waiting:
             return
         now, line = self._effects.now(), self._queue.line(replica)
         if not self._state.usage.in_flight(replica):
@@ -129,7 +129,7 @@ class Fifo(Scheduler):
 
     def waiting(self) -> Sequence[Waiting]:
         """The tickets whose replica is being loaded, then the others, each in the order of service."""
-        if not len(self._queue):
+        if not self._queue.waiting:
             return []
         overdue = self._state.overdue(self._effects.now())
         tickets: dict[Phase, list[WaitingTicket]] = {Phase.LOADING: [], Phase.QUEUED: []}
@@ -149,7 +149,7 @@ class Fifo(Scheduler):
 
         Lines for whose replicas there was no place come last.
         """
-        if not len(self._queue):
+        if not self._queue.waiting:
             return
         claims = StarvationClaims(self._queue, self._state, now)
         for line in self._queue.lines():

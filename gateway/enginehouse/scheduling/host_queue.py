@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from enginehouse.aio.clock import loop_clock
 from enginehouse.domain.errors import EnginehouseError, PluginError, QueueFull, QueueTimeout, RequestError
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.plugin_id import PluginId
@@ -49,6 +50,7 @@ class HostQueue(RequestQueue):
     """Runs one host's scheduler: brings events to it and carries out its decisions. Implements ``Effects``.
 
     The scheduler handles one event at a time. An event that its own decision causes is queued behind the current one.
+    Needs a running event loop, whose clock is that of tickets.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class HostQueue(RequestQueue):
     ) -> None:
         self.backlog = backlog or Backlog()
         self.name = name
+        self.now = loop_clock(asyncio.get_running_loop())
         self._scheduler = scheduler
         self._plugin = plugin
         self.sampled = SampledCall(plugin, scheduler.on_tick)
@@ -246,9 +249,6 @@ class HostQueue(RequestQueue):
             if self._granted[replica]:
                 self._engines.vacate(replica)
 
-    def now(self) -> float:
-        return asyncio.get_running_loop().time()
-
     # --- tickets without an answer
 
     def _tickets(self) -> Sequence[Ticket]:
@@ -279,7 +279,7 @@ class HostQueue(RequestQueue):
             self._handling = False
         notify(self._on_queue_changed)
         if self._timer is None and self._open:
-            self._tick_by(self.now() + _TICK_S)
+            self._timer = asyncio.get_running_loop().call_later(_TICK_S + _RESOLUTION_S, self._tick)
 
     def _tick_by(self, when: float) -> None:
         """Call ``_tick`` at this time, unless it is called earlier."""

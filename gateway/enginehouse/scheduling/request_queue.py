@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Protocol
 
 from enginehouse.domain.ticket import Ticket
@@ -27,15 +27,13 @@ class RequestQueue(ABC):
     ``backlog``: counts what waits, perhaps in other queues of the host too.
     ``launches``: the engines are launched by the gateway, so one that breaks off a request may have exited.
     ``decides_here``: no ticket is granted at once elsewhere, unless ``reserve`` was awaited.
+    ``now`` returns the time of tickets, in seconds.
     """
 
     launches: ClassVar[bool] = True
     decides_here: ClassVar[bool] = True
     backlog: Backlog
-
-    @abstractmethod
-    def now(self) -> float:
-        """The time of tickets, in seconds."""
+    now: Callable[[], float]
 
     @abstractmethod
     def place(self, replica: str) -> tuple[str, int]:

@@ -100,18 +100,18 @@ class ReplicaLine:
 
 
 class TicketQueue:
-    """The waiting tickets of a host, one line per replica.
+    """The waiting tickets of a host, one line per replica. ``waiting``: the places of all tickets. Live; only read it.
 
     The cost of an operation grows with the number of lines, hardly with the number of tickets.
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[Ticket, WaitingTicket] = {}
+        self.waiting: dict[Ticket, WaitingTicket] = {}
         self._lines: dict[str, ReplicaLine] = {}
         self._arrivals = 0
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self.waiting)
 
     def place(self, ticket: Ticket, priority: int) -> WaitingTicket:
         """Return ``ticket`` with its place, behind every ticket of its rank. ``add`` then adds it to the queue."""
@@ -141,7 +141,7 @@ class TicketQueue:
 
     def tickets(self) -> list[WaitingTicket]:
         """Every ticket, in the order of arrival."""
-        return list(self._waiting.values())
+        return list(self.waiting.values())
 
     def add(self, waiting: WaitingTicket) -> ReplicaLine:
         """Add a ticket to the line of its replica and return that line."""
@@ -150,12 +150,12 @@ class TicketQueue:
         if line is None:
             line = self._lines[replica] = ReplicaLine(replica)
         line.add(waiting)
-        self._waiting[waiting.ticket] = waiting
+        self.waiting[waiting.ticket] = waiting
         return line
 
     def remove(self, ticket: Ticket) -> WaitingTicket | None:
         """Remove a ticket and return its place; ``None`` if it does not wait."""
-        waiting = self._waiting.pop(ticket, None)
+        waiting = self.waiting.pop(ticket, None)
         if waiting is not None and not self._lines[ticket.replica].remove(waiting):
             del self._lines[ticket.replica]
         return waiting

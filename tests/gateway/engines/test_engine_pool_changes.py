@@ -54,7 +54,10 @@ class Stage:
 
 @pytest.fixture
 def stage(driver: ScriptedDriver, fake_launcher: FakeLauncher, tmp_path: Path) -> Iterator[Stage]:
-    stage = Stage(driver, FakeClient({}), fake_launcher, tmp_path)
+    async def made() -> Stage:  # the queue of a host, which these tests leave alone, needs an event loop
+        return Stage(driver, FakeClient({}), fake_launcher, tmp_path)
+
+    stage = asyncio.run(made())
     yield stage
     stage.file.close()
 

@@ -135,6 +135,6 @@ def test_without_a_queue_timeout_requests_wait_for_ever(in_virtual_time: Run) ->
     in_virtual_time(scenario())
 
 
-def test_a_scheduler_that_cannot_be_prepared_is_named() -> None:
+async def test_a_scheduler_that_cannot_be_prepared_is_named() -> None:
     with pytest.raises(PluginError, match="the scheduler 'lazy' cannot be prepared: KeyError"):
         queue_of(Forgetful("prepare"))

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Final, NamedTuple
 
+from enginehouse.aio.clock import loop_clock
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.domain.errors import ReplicaLost, RequestError
 from enginehouse.domain.ticket import Phase, Ticket
@@ -132,6 +133,7 @@ class OwnerQueue(RequestQueue):
     def __init__(self, name: str, queues: OwnerQueues, owner: Channel, backlog: Backlog) -> None:
         self.name = name
         self.backlog = backlog
+        self.now = loop_clock(asyncio.get_running_loop())
         self.unloaded: frozenset[str] = frozenset()
         self._queues = queues
         self._owner = owner
@@ -140,9 +142,6 @@ class OwnerQueue(RequestQueue):
         self._kept: dict[str, list[int]] = {}
         self._recalled_at = -math.inf
         self._timer: asyncio.TimerHandle | None = None
-
-    def now(self) -> float:
-        return asyncio.get_running_loop().time()
 
     def place(self, replica: str) -> tuple[str, int]:
         return replica, 0
