@@ -25,6 +25,7 @@ from enginehouse.errors import LoadFailed
 from enginehouse.relay.upstream.outside import Connector, Origin, Outside
 from enginehouse_kit.virtual_loop import VirtualLoop
 from tests.chaos.gauges import leftovers
+from tests.support.changed_config import reconfigure
 from tests.support.garbage import unreachable
 from tests.support.http_server import connect, http_server
 from tests.support.installed_plugins import installed_plugins
@@ -375,8 +376,7 @@ class WalkedGateway:
         self._reload()
 
     def _reload(self) -> None:
-        reloader = self.gateway.reloader
-        reloader.carry_out(reloader.prepare(self._setting.config(self._names)))
+        reconfigure(self.gateway, self._setting.config(self._names))
 
     def _stop(self, step: Callable[[], None]) -> None:
         self._stops += 1

@@ -7,17 +7,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
 from enginehouse.app.build import build_launcher, build_swapper
-from enginehouse.app.config_diff import diff_configs
-from enginehouse.app.plan import make_plan
+from enginehouse.app.config_diff import ConfigDiff, diff_configs
+from enginehouse.app.plan import GatewayPlan
 from enginehouse.app.plugin_instances import create, create_installed, identity
 from enginehouse.app.request_path import PathChange, RequestPath
 from enginehouse.app.service_changes import Joined, JoinedBackends, ModelSizes
 from enginehouse.app.status_puller import build_puller
-from enginehouse.config.schema import Config, HostSettings, ModelSettings
+from enginehouse.config.schema import Config, HostSettings
 from enginehouse.domain.errors import ConfigError
 from enginehouse.domain.ticket import Ticket
 from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.launch_line import fingerprint, launch_line, launch_rules
+from enginehouse.engines.launch_line import LaunchRules, launch_rules
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing import Prober
 from enginehouse.engines.pulled_models import Downloads
@@ -66,6 +66,8 @@ class CurrentConfig:
         """
         configured = self.sizes.sized(self.joined.in_force.without_found(self.config))
         change = ConfigChange(self, self.joined.joined_to(configured))
+        change.work_out()
+        change.complete()
         self.put_in_force(change)
         if lines := "; ".join(change.diff.lines()):
             _log.info("Changed without a reload: %s", lines)
@@ -83,24 +85,42 @@ class CurrentConfig:
 
 
 class ConfigChange:
-    """A prepared change: holds everything that the configuration ``joined`` needs, while the old one stays in force.
+    """A change to the configuration ``joined``, while the one of ``current`` stays in force.
 
-    ``diff`` says what changes. ``context`` is the hosts' view of the new configuration; ``context.config`` keeps old
-    values where a change needs a restart. ``joined`` has the backends that services found. ``found``: errors of the new
-    configuration.
+    Made on the event loop, then worked out, wherever that may take long, completed on the loop, and carried out there.
+    Each step raises ``ConfigError`` or ``PluginError`` for an unusable configuration, and changes nothing.
+
+    ``joined`` has the backends that services found. ``found``: errors of the new configuration. ``diff`` says what
+    changes. ``context`` is the hosts' view of the new configuration; ``context.config`` keeps old values where a change
+    needs a restart.
     """
 
+    diff: ConfigDiff
+    context: HostContext
+
     def __init__(self, current: CurrentConfig, joined: Joined, found: Iterable[ConfigError] = ()) -> None:
-        path, registry, context = current.path, current.path.registry, current.context
-        new, drivers, self.warnings = make_plan(joined.config, registry, path.outside, context.drivers, found)
         self.joined = joined
-        launched = partial(_launched, {**context.drivers, **drivers})
-        fixed = {*_KEPT_KINDS, *(type for kind in _KEPT_KINDS for type in registry.types(kind))}
-        self.diff, config = diff_configs(context.config, new, launched, fixed)
-        self._current = current
-        self._old = context.config
-        self._path_change = PathChange(path, config, drivers)
-        self.context = build_host_context(config, path, self._path_change.upstreams, drivers)
+        self._current, self._old = current, current.config
+        path = current.path
+        self.plan = GatewayPlan(joined.config, path.registry, path.outside, current.context.drivers, found)
+
+    def work_out(self) -> None:
+        """Find what changes, and make what only depends on the configuration. It may run in a thread.
+
+        That is most of the work, and drivers may look at files.
+        """
+        path, plan = self._current.path, self.plan
+        plan.check_launches(self._old.models)
+        fixed = {*_KEPT_KINDS, *(type for kind in _KEPT_KINDS for type in path.registry.types(kind))}
+        self.diff, config = diff_configs(self._old, plan.config, plan.relaunched, fixed)
+        self._rules = launch_rules(config)
+        self._path_change = PathChange(path, config, plan.drivers)
+
+    def complete(self) -> None:
+        """Make the rest. The configuration in force is still that for which this was made."""
+        change, current = self._path_change, self._current
+        change.complete()
+        self.context = build_host_context(change.config, current.path, change.upstreams, self.plan.drivers, self._rules)
         self._engines = current.engines.prepare(self.context)
 
     def carry_out(self) -> None:
@@ -134,14 +154,12 @@ def probe_backend(name: str, prober: Prober, engines: ManagedEngines, context: H
     )
 
 
-def _launched(drivers: Mapping[str, DriverSupport], name: str, model: ModelSettings) -> str:
-    """A text that is the same for the same launch of a model's engine, on any port. Raises ``ConfigError``."""
-    line = launch_line(name, model, drivers[model.engine_driver].launch, port=0)
-    return f"{model.hosts} {model.gpus} {fingerprint(line)}"
-
-
 def build_host_context(
-    config: Config, path: RequestPath, upstreams: dict[str, Upstream], drivers: Mapping[str, DriverSupport]
+    config: Config,
+    path: RequestPath,
+    upstreams: dict[str, Upstream],
+    drivers: Mapping[str, DriverSupport],
+    rules: LaunchRules,
 ) -> HostContext:
     """The hosts' view of ``config``. They share the rest with the path of requests."""
     registry, scheduler = path.registry, config.scheduling.scheduler
@@ -150,7 +168,7 @@ def build_host_context(
         fleet=path.fleet,
         upstreams=upstreams,
         drivers=drivers,
-        rules=launch_rules(config),
+        rules=rules,
         observers=path.observers,
         outside=path.outside,
         scheduler=identity(registry, "scheduler", scheduler, "scheduling.scheduler"),

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
-from enginehouse.config.schema import Config, ModelSettings
+from enginehouse.config.schema import Config
 from enginehouse.config.section import Section
 from enginehouse.config.shape import PARAMETERS, Path, dotted
-from enginehouse.domain.errors import ConfigError
 
 T = TypeVar("T")
 
@@ -90,13 +89,13 @@ class ConfigDiff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def diff_configs(
-    old: Config, new: Config, launched: Callable[[str, ModelSettings], str], fixed: Collection[str]
+    old: Config, new: Config, relaunched: Collection[str], fixed: Collection[str]
 ) -> tuple[ConfigDiff, Config]:
     """Compare ``old`` with ``new``. Return the differences, and the configuration in force after the change.
 
-    That configuration is ``new`` with the old value of every key that needs a restart. ``launched`` returns a text that
-    is the same for the same launch of a model's engine, or raises ``ConfigError``. ``fixed``: types of plugins whose
-    parameters are read only at start.
+    That configuration is ``new`` with the old value of every key that needs a restart. ``relaunched``: models whose
+    running engines are not launched as ``new`` says. ``fixed``: types of plugins whose parameters are read only at
+    start.
     """
     paths = list(differences(old, new))
     restart = [path for path in paths if _needs_restart(path, old, new, fixed)]
@@ -108,7 +107,7 @@ def diff_configs(
     diff = ConfigDiff(
         hosts=Changes(**_changes("hosts", old.hosts, config.hosts, touched)),
         backends=Changes(**_changes("backends", old.backends, config.backends, touched)),
-        models=_model_changes(old, config, touched, launched),
+        models=_model_changes(old, config, touched, relaunched),
         settings=[dotted(path) for path in at_once if len(path) == 1 or path[:1] not in _NAMED],
         next_launch=[dotted(path) for path in at_once if path[::2] == ("models", "stop_command")],
         needs_restart=[dotted(path) for path in restart],
@@ -165,21 +164,6 @@ def _changes(
     }
 
 
-def _model_changes(
-    old: Config, new: Config, touched: Collection[Path], launched: Callable[[str, ModelSettings], str]
-) -> ModelChanges:
+def _model_changes(old: Config, new: Config, touched: Collection[Path], relaunched: Collection[str]) -> ModelChanges:
     changes = _changes("models", old.models, new.models, touched)
-    lines = {
-        name: launched(name, new.models[name])
-        for name in changes["added"] + changes["changed"]
-        if new.models[name].launches
-    }
-    relaunched = [name for name in changes["changed"] if name in lines and _differs(name, old, lines[name], launched)]
-    return ModelChanges(**changes, relaunched=relaunched)
-
-
-def _differs(name: str, old: Config, line: str, launched: Callable[[str, ModelSettings], str]) -> bool:
-    try:
-        return old.models[name].launches and launched(name, old.models[name]) != line
-    except ConfigError:
-        return True
+    return ModelChanges(**changes, relaunched=[name for name in changes["changed"] if name in relaunched])

@@ -26,7 +26,7 @@ from enginehouse.app.metrics import (
 )
 from enginehouse.app.needs import unmet_needs
 from enginehouse.app.pages import Pages
-from enginehouse.app.plan import make_plan, warn_of_missing
+from enginehouse.app.plan import GatewayPlan, warn_of_missing
 from enginehouse.app.reload import ConfigSource, Reloader
 from enginehouse.app.request_path import RequestPath
 from enginehouse.app.sampling import EverySecond
@@ -35,6 +35,7 @@ from enginehouse.app.strategy_memory import StrategyMemory
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import PluginError
+from enginehouse.engines.launch_line import launch_rules
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing import Prober
 from enginehouse.engines.state_file import StateFile, state_folder
@@ -80,19 +81,22 @@ class Gateway:
         shared: SharedAccounts | None = None,
     ) -> None:
         outside = outside or Outside()
-        config, drivers, warnings = make_plan(config, registry, outside, {}, unmet_needs(config, registry))
-        for warning in warnings:
+        plan = GatewayPlan(config, registry, outside, {}, unmet_needs(config, registry))
+        plan.check_launches({})
+        config = plan.config
+        for warning in plan.warnings:
             _log.warning("%s", warning)
         self.registry = registry
         self.log = log or GatewayLog()
         self.closing = asyncio.Event()
         queues: dict[str, HostQueue] = {}
         self.path = path = RequestPath(
-            config, registry, drivers, outside, queues, self.log, None, shared, observed=True
+            config, registry, plan.drivers, outside, queues, self.log, None, shared, observed=True
         )
         self.observers, self.fleet, self.relay, self.exporter = path.observers, path.fleet, path.relay, path.exporter
         self.callers, self.admission = path.callers, path.admission
-        context = build_host_context(config, path, path.relay.context.upstreams, drivers)
+        upstreams, rules = path.relay.context.upstreams, launch_rules(config)
+        context = build_host_context(config, path, upstreams, plan.drivers, rules)
         self.engines = ManagedEngines(context, queues)
         self.observers.add(SwapReports(self.relay.context.counters, outside.clock.now))
         self.every_second = EverySecond(outside.clock.epoch)

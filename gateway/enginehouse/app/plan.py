@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from typing import NamedTuple
 
 import msgspec
 
@@ -24,9 +23,10 @@ from enginehouse.domain.names import did_you_mean
 from enginehouse.domain.replica import Role
 from enginehouse.engines.guards import unguarded
 from enginehouse.engines.host_context import HostContext, check_placement
-from enginehouse.engines.launch_line import launch_line, launch_spec
+from enginehouse.engines.launch_line import fingerprint, launch_line, launch_spec
 from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.interfaces.driver_support import DriverSupport
+from enginehouse.interfaces.launchers import LaunchLine
 from enginehouse.interfaces.strategies import Strategy
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.upstream.outside import Outside
@@ -38,57 +38,104 @@ _LAUNCH_KEYS = ("options", "args", "env", "stop_command", "health_path")
 _OTHER = {Role.PREFILL: Role.DECODE, Role.DECODE: Role.PREFILL}
 
 
-class GatewayPlan(NamedTuple):
-    """``config``: settled. ``drivers``: those that it uses, by type. ``warnings``: of keys without effect."""
+class GatewayPlan:
+    """A configuration, checked, and what it uses of plugins. Starts nothing. Made for ``config``.
 
-    config: Config
-    drivers: dict[str, DriverSupport]
-    warnings: Sequence[str]
+    ``config``: settled. ``drivers``: those that it uses, by type; those of ``before`` stay in use. ``warnings``: of
+    keys without effect. ``found``: what is wrong with the configuration besides. ``relaunched``: models whose running
+    engines are not launched as it says.
 
-
-def make_plan(
-    config: Config,
-    registry: Registry,
-    outside: Outside,
-    before: Mapping[str, DriverSupport],
-    found: Iterable[ConfigError] = (),
-) -> GatewayPlan:
-    """Check ``config`` and make its drivers; those of ``before`` stay in use. Starts nothing.
-
-    ``found``: what is wrong with it besides.
-    Raises ``ConfigError``, ``ConfigErrors`` with all errors if parts of it are wrong that do not depend on each other,
-    or ``PluginError``.
+    What is wrong is collected, and ``check_launches`` raises it. Raises ``PluginError``.
     """
-    errors = _Errors(found)
-    settled, drivers = config, dict[str, DriverSupport]()
-    warnings: Sequence[str] = ()
-    with errors:
-        check_parameters(config, registry)
-    with errors:
-        settled, warnings = settle(config, registry)
-    for type, key in driver_types(settled).items():
+
+    def __init__(
+        self,
+        config: Config,
+        registry: Registry,
+        outside: Outside,
+        before: Mapping[str, DriverSupport],
+        found: Iterable[ConfigError] = (),
+    ) -> None:
+        self._registry, self._before = registry, before
+        self._errors = errors = _Errors(found)
+        self.config, self.drivers = config, dict[str, DriverSupport]()
+        self.warnings: Sequence[str] = ()
+        self.relaunched: set[str] = set()
         with errors:
-            drivers[type] = before.get(type) or build_driver(settled, registry, type, key, outside)
-    sources = cache(partial(build_sources, settled, registry))
-    for name, model in settled.models.items():
-        if model.source:
-            with errors:
-                _check_source(name, model.source, sources())
-    environ = dict(os.environ)  # each look at os.environ decodes it
-    for name, model in settled.models.items():
-        if model.launches and model.engine_driver in drivers:
-            with errors:
-                _check_launch(settled, name, model, drivers[model.engine_driver], registry, environ)
-    with errors:
-        create(settled, registry, "scheduler", settled.scheduling.scheduler, "scheduling.scheduler")
-    for host in host_names(settled):
+            check_parameters(config, registry)
         with errors:
-            facts = host_facts(settled, host)
-            check_preloads(settled, facts, build_swapper(settled, registry, facts))
-    errors.raise_all()
-    for warning in _of_roles(settled, drivers, registry):
-        _log.warning("%s", warning)
-    return GatewayPlan(settled, drivers, warnings)
+            self.config, self.warnings = settle(config, registry)
+        for type, key in driver_types(self.config).items():
+            with errors:
+                self.drivers[type] = before.get(type) or build_driver(self.config, registry, type, key, outside)
+        self._check_models()
+        scheduling = self.config.scheduling
+        with errors:
+            create(self.config, registry, "scheduler", scheduling.scheduler, "scheduling.scheduler")
+        for host in host_names(self.config):
+            with errors:
+                facts = host_facts(self.config, host)
+                check_preloads(self.config, facts, build_swapper(self.config, registry, facts))
+
+    def check_launches(self, before: Mapping[str, ModelSettings]) -> None:
+        """Make the launch lines, on no port, of models that are not as ``before``. It may run in a thread.
+
+        Raises ``ConfigError``, ``ConfigErrors`` with all errors of the plan that do not depend on each other, or
+        ``PluginError``.
+        """
+        environ = dict(os.environ)  # each look at os.environ decodes it
+        for name, model in self.config.models.items():
+            old = before.get(name)
+            if model.launches and old != model and model.engine_driver in self.drivers:
+                with self._errors:
+                    line = self._launch_line(name, model, environ)
+                    if old is not None and old.launches and self._differs(name, old, model, line, environ):
+                        self.relaunched.add(name)
+        self._errors.raise_all()
+        for warning in _of_roles(self.config, self.drivers, self._registry):
+            _log.warning("%s", warning)
+
+    def _check_models(self) -> None:
+        """Check from where models are downloaded, and where their engines run."""
+        config, registry = self.config, self._registry
+        sources = cache(partial(build_sources, config, registry))
+        launchers = cache(lambda host: build_launcher(config, registry, config.host_settings(host).launcher, host))
+        for name, model in config.models.items():
+            if model.source:
+                with self._errors:
+                    _check_source(name, model.source, sources())
+            if model.launches:
+                for host in model.hosts:
+                    with self._errors:
+                        check_placement(config, name, host, launchers(host))
+
+    def _launch_line(self, name: str, model: ModelSettings, environ: Mapping[str, str]) -> LaunchLine:
+        """The launch line of a model. Raises ``ConfigError``, or ``PluginError`` if its driver fails."""
+        type = model.engine_driver
+        driver = self.drivers[type]
+        try:
+            line = launch_line(name, model, unguarded(driver).launch, 0, environ)
+        except EnginehouseError:
+            raise
+        except (Exception, SystemExit) as error:
+            problem = f"the driver '{type}' has no launch line for models.{name}:"
+            raise self._registry.get("driver", type).failure(problem, error) from error
+        if not self._registry.get("driver", type).bundled:
+            launch_line(name, model, driver.launch, 0, environ)  # the guard checks the driver's answers
+        return line
+
+    def _differs(
+        self, name: str, old: ModelSettings, model: ModelSettings, line: LaunchLine, environ: Mapping[str, str]
+    ) -> bool:
+        """Whether an engine launched as ``old`` is another one than an engine of ``model``, launched with ``line``."""
+        if (old.hosts, old.gpus) != (model.hosts, model.gpus):
+            return True
+        drivers = {**self._before, **self.drivers}
+        try:
+            before = launch_line(name, old, drivers[old.engine_driver].launch, 0, environ)
+        except ConfigError:
+            return True
+        return fingerprint(before) != fingerprint(line)
 
 
 class _Errors:
@@ -166,30 +213,6 @@ def _without_effect(config: Config) -> Iterator[str]:
             if getattr(model, key) != getattr(ModelSettings(), key):
                 reason = "without driver, path and command, no engine is launched"
                 yield f"{dotted(('models', name, key))} has no effect: {reason}"
-
-
-def _check_launch(
-    config: Config,
-    name: str,
-    model: ModelSettings,
-    driver: DriverSupport,
-    registry: Registry,
-    environ: Mapping[str, str],
-) -> None:
-    """Make the launch line of a model, on no port. Raises ``ConfigError``, or ``PluginError`` if its driver fails."""
-    type = model.engine_driver
-    try:
-        launch_line(name, model, unguarded(driver).launch, 0, environ)
-        for host in model.hosts:
-            launcher = build_launcher(config, registry, config.host_settings(host).launcher, host)
-            check_placement(config, name, host, launcher)
-    except EnginehouseError:
-        raise
-    except (Exception, SystemExit) as error:
-        problem = f"the driver '{type}' has no launch line for models.{name}:"
-        raise registry.get("driver", type).failure(problem, error) from error
-    if not registry.get("driver", type).bundled:
-        launch_line(name, model, driver.launch, 0, environ)  # the guard checks the driver's answers
 
 
 async def warn_of_missing(context: HostContext) -> None:

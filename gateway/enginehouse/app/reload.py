@@ -150,10 +150,8 @@ class Reloader:
         """
         async with self._lock:
             loaded = await self._read()
-            if not self._is_open:
-                raise ShuttingDown("The gateway is not running")
             with loaded.naming_file():
-                change = self.prepare(loaded.config)
+                change = await self._prepare(loaded.config)
             if not dry_run:
                 self.carry_out(change)
                 _log_changes(change.diff, loaded.warnings)
@@ -165,23 +163,38 @@ class Reloader:
                 warnings=loaded.warnings,
             )
 
-    def prepare(self, new: Config) -> ConfigChange:
-        """Make everything that ``new`` needs. Nothing changes yet.
+    async def _prepare(self, new: Config) -> ConfigChange:
+        """The change to ``new``, to carry out at once. What takes long does not run on the event loop."""
+        while True:
+            change, version = self.begin(new), self._current.version
+            await run_slowly(change.work_out)
+            if not self._is_open:
+                raise ShuttingDown("The gateway is not running")
+            if version == self._current.version:  # else services have changed what this is a change of
+                self.complete(change)
+                return change
+
+    def begin(self, new: Config) -> ConfigChange:
+        """Begin a change to ``new``. Nothing changes yet.
 
         Raises ``ConfigError`` or ``PluginError`` for an unusable configuration, ``ShuttingDown`` in a gateway that is
         shutting down.
         """
         current, registry = self._current, self._current.path.registry
         current.path.relay.check_open()
-        change = ConfigChange(current, current.joined.joined_to(current.sizes.sized(new)), unmet_needs(new, registry))
+        return ConfigChange(current, current.joined.joined_to(current.sizes.sized(new)), unmet_needs(new, registry))
+
+    def complete(self, change: ConfigChange) -> None:
+        """Make the rest of what ``begin`` returned last and which is worked out."""
+        change.complete()
+        new = change.plan.config
         self._services.check(new)
-        check_callers(new, registry)
-        for warning in change.warnings:
+        check_callers(new, self._current.path.registry)
+        for warning in change.plan.warnings:
             _log.warning("%s", warning)
-        return change
 
     def carry_out(self, change: ConfigChange) -> None:
-        """Put in force what ``prepare`` returned last."""
+        """Put a complete change in force."""
         self._current.put_in_force(change)
         self._services.reconfigure()  # last: what they withdraw leaves by a change of its own
 

@@ -67,6 +67,7 @@ class RequestPath:
     ) -> None:
         outside.engine_memory.most = config.server.max_engine_memory
         self.config, self.registry, self.outside, self.log = config, registry, outside, log
+        self.secrets = secret_values(config)
         observers = list(create_installed(config, registry, "observer"))
         self.observers = Observers([observer for _, observer in observers], [plugin for plugin, _ in observers])
         self.exporter = find_exporter(config.telemetry, observers)
@@ -168,26 +169,34 @@ class RequestPath:
 
 
 class PathChange:
-    """Holds what requests need of the configuration ``config``, while another one is in force. ``drivers``: by type.
+    """What requests need of the configuration ``config``, while another one is in force. ``drivers``: by type.
 
+    It is made anywhere, also in a thread, then completed and carried out on the event loop.
     Raises ``ConfigError`` or ``PluginError``.
     """
 
+    upstreams: dict[str, Upstream]
+
     def __init__(self, path: RequestPath, config: Config, drivers: dict[str, DriverSupport]) -> None:
-        context, registry, old = path.relay.context, path.registry, path.config
-        self._path, self._config, self._drivers = path, config, drivers
+        self.config = config
+        self._path, self._drivers = path, drivers
         self._fleet = build_fleet(config, drivers=drivers)
         self._kv_events = kv_events_of(config, drivers)
+        self._secrets = secret_values(config)
+
+    def complete(self) -> None:
+        """Make what plugins or connections to engines are part of."""
+        path, config, context = self._path, self.config, self._path.relay.context
         self._router = context.router
         self._view: CacheView | None = None
-        if needs_new_router(old, config, registry):
+        if needs_new_router(path.config, config, path.registry):
             self._view = CacheView(path.caches)
-            self._router = build_router(config, registry, context.clock, self._view, context.waiting_room.counts)
-        self.upstreams = renew_upstreams(old, context.upstreams, config, path.outside, drivers)
+            self._router = build_router(config, path.registry, context.clock, self._view, context.waiting_room.counts)
+        self.upstreams = renew_upstreams(path.config, context.upstreams, config, path.outside, self._drivers)
 
     def carry_out(self) -> Mapping[str, Upstream]:
         """Put it in force, in one step of the event loop. Returns the upstreams that were used before."""
-        path, config = self._path, self._config
+        path, config = self._path, self.config
         before, old = path.relay.context.upstreams, path.config
         path.config, path.drivers = config, self._drivers
         self._change_admission()
@@ -200,20 +209,22 @@ class PathChange:
         for name, upstream in before.items():
             if self.upstreams.get(name) is not upstream:
                 upstream.pool.close()
-        if _log_settings(config) != _log_settings(old):
-            configure_logs(config.telemetry, path.log, secret_values(config))
+        settings = self._secrets, config.telemetry.log_format, config.telemetry.log_level
+        if settings != (path.secrets, old.telemetry.log_format, old.telemetry.log_level):
+            configure_logs(config.telemetry, path.log, self._secrets)
+        path.secrets = self._secrets
         path.observe_ends()
         return before
 
     def _change_admission(self) -> None:
-        admission, config = self._path.admission, self._config
+        admission, config = self._path.admission, self.config
         admission.cross_origin = CrossOriginProtection(config.server)
         admission.max_body = config.server.max_body
         admission.body_memory.most = config.server.max_body_memory
         admission.client_timeout = config.timeouts.client
 
     def _change_relay(self) -> None:
-        relay, config = self._path.relay, self._config
+        relay, config = self._path.relay, self.config
         context = relay.context
         context.engine_memory.most = config.server.max_engine_memory
         if self._router is not context.router:
@@ -226,7 +237,3 @@ class PathChange:
         for name, limits in time_limits(config).items():
             self.upstreams[name].timeouts = limits
         context.upstreams = self.upstreams
-
-
-def _log_settings(config: Config) -> tuple[object, ...]:
-    return config.telemetry.log_format, config.telemetry.log_level, secret_values(config)

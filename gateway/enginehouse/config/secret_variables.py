@@ -42,7 +42,7 @@ def secret_variables(config: Config) -> frozenset[str]:
 
 def secret_values(config: Config) -> frozenset[str]:
     """The secrets themselves, which no log may show."""
-    return frozenset(str(text) for text in _texts(config) if isinstance(text, Secret))
+    return frozenset(str(text) for text in _texts(config) if text and isinstance(text, Secret))
 
 
 def withheld_from(model: ModelSettings, secrets: frozenset[str], environ: Mapping[str, str]) -> frozenset[str]:
@@ -63,15 +63,15 @@ def _is_withheld(name: str, value: str) -> bool:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Every string in ``value``."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, msgspec.Struct):
-        for name in value.__struct_fields__:
-            yield from _texts(getattr(value, name))
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _texts(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts(item)
+    """Every string in ``value``, in any order. It takes no recursion: each reload reads a whole configuration."""
+    rest = [value]
+    while rest:
+        value = rest.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, msgspec.Struct):
+            rest += msgspec.structs.astuple(value)
+        elif isinstance(value, dict):
+            rest += value.values()
+        elif isinstance(value, list):
+            rest += value

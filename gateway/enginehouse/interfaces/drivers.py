@@ -130,7 +130,10 @@ class Driver(ABC):
 
 
 class SupportsLaunch(ABC):
-    """A driver that knows how its engines are launched."""
+    """A driver that knows how its engines are launched.
+
+    A reload asks for launch lines in a thread.
+    """
 
     Options: type[EngineOptions] = EngineOptions
     """The options of a launched model. The gateway decodes them strictly when it reads its configuration."""

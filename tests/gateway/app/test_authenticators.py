@@ -24,6 +24,7 @@ from enginehouse.services import Configured
 from enginehouse_callers.accounts import KeyHolder
 from enginehouse_callers.kept_key import NewKey
 from tests.support import plain_httpx
+from tests.support.changed_config import prepare
 from tests.support.keys import callers_of
 from tests.support.plugins import Install
 from tests.support.virtual_time import Run
@@ -239,7 +240,7 @@ async def test_one_that_fails_with_another_configuration_keeps_the_gateway_close
 
     monkeypatch.setattr(Names, "prepare", fails)
     with pytest.raises(PluginError, match="authenticator 'names' cannot be prepared"):
-        house.reloader.prepare(Config())
+        prepare(house, Config())
     house.callers.configure(Config())
     assert await status(house) == 401
 

@@ -24,6 +24,7 @@ from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered
 from enginehouse_kit.drivers import LoadingDriver
 from enginehouse_kit.testing import candidate, requirements
+from tests.support.changed_config import prepare
 from tests.support.routing import make_snapshot, take_route
 
 
@@ -100,7 +101,7 @@ async def test_a_start_and_a_change_tell_all_errors_at_once() -> None:
         Gateway(faulty, registry)
     assert [error.key for error in at_start.value.errors] == keys
     with pytest.raises(ConfigErrors) as at_change:
-        Gateway(Config(), registry).reloader.prepare(faulty)
+        prepare(Gateway(Config(), registry), faulty)
     assert [error.key for error in at_change.value.errors] == keys
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from enginehouse.app.config_diff import Changes, ConfigDiff, diff_configs, differences
 from enginehouse.config.load_config import load_config
-from enginehouse.config.schema import Config, ModelSettings
-from enginehouse.domain.errors import ConfigError
+from enginehouse.config.schema import Config
 
 Read = Callable[[str], Config]
 
@@ -26,14 +25,10 @@ def read(tmp_path: Path) -> Read:
     return read_text
 
 
-def launched(name: str, model: ModelSettings) -> str:
-    if model.path == "nowhere":
-        raise ConfigError("cannot be launched", key=f"models.{name}.path")
-    return f"{model.host} {model.path} {model.args}"
-
-
-def diff(old: Config, new: Config, fixed: Collection[str] = ()) -> tuple[ConfigDiff, Config]:
-    return diff_configs(old, new, launched, fixed)
+def diff(
+    old: Config, new: Config, *, relaunched: Collection[str] = (), fixed: Collection[str] = ()
+) -> tuple[ConfigDiff, Config]:
+    return diff_configs(old, new, relaunched, fixed)
 
 
 def test_nothing_changes_between_a_configuration_and_itself(read: Read) -> None:
@@ -99,7 +94,7 @@ NEW = """
 
 
 def test_what_comes_goes_and_changes_is_named(read: Read) -> None:
-    changes, config = diff(read(OLD), read(NEW))
+    changes, config = diff(read(OLD), read(NEW), relaunched={"relaunched", "comes"})
     assert config == read(NEW)
     assert changes.hosts == Changes(added=["comes"], removed=["goes"], changed=["changes"])
     assert changes.backends == Changes(added=["b-comes"], removed=["b-goes"], changed=["b-changes"])
@@ -110,34 +105,6 @@ def test_what_comes_goes_and_changes_is_named(read: Read) -> None:
     assert changes.next_launch == ["models.changes.stop_command"]
     assert changes.needs_restart == []
     assert next(changes.lines()) == "hosts added: comes"
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [("path = 'p'", "path = 'p'\nhost = 'h'\n[hosts.h]"), ("path = 'nowhere'", "path = 'p'")],
-    ids=["another host", "could not be launched before"],
-)
-def test_a_model_is_relaunched(read: Read, old: str, new: str) -> None:
-    changes, _ = diff(read(f"[models.a]\n{old}"), read(f"[models.a]\n{new}"))
-    assert changes.models.relaunched == ["a"]
-
-
-@pytest.mark.parametrize(("old", "new"), [("vision = true", "path = 'p'"), ("path = 'p'", "vision = true")])
-def test_a_model_that_is_launched_in_one_of_them_only_changes(read: Read, old: str, new: str) -> None:
-    changes, _ = diff(read(f"[models.a]\n{old}"), read(f"[models.a]\n{new}"))
-    assert (changes.models.changed, changes.models.relaunched) == (["a"], [])
-
-
-@pytest.mark.parametrize("old", ["", "[models.a]\npath = 'p'"])
-def test_a_model_that_cannot_be_launched_is_refused(read: Read, old: str) -> None:
-    with pytest.raises(ConfigError, match=r"models\.a\.path"):
-        diff(read(old), read("[models.a]\npath = 'nowhere'"))
-
-
-def test_a_model_that_could_not_be_launched_before_either_holds_nothing_up(read: Read) -> None:
-    text = "[models.a]\npath = 'nowhere'\n"
-    changes, _ = diff(read(text), read(text + "[routing]\nmax_retries = 5"))
-    assert changes.settings == ["routing.max_retries"]
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from enginehouse.app import Gateway, build_fleet
 from enginehouse.app.config_diff import ConfigDiff, diff_configs
 from enginehouse.config.environment import STATE_DIR
-from enginehouse.config.schema import Config, ModelSettings, PluginSettings
+from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registry
+from tests.support.changed_config import reconfigure
 from tests.support.hypothesis_profiles import TIMING_CHECKS
 
 HOSTS = ("local", "h1", "h2")
@@ -72,19 +73,15 @@ def config(data: Mapping[str, Any], hosts: Mapping[str, Any]) -> Config:
     return msgspec.convert({**data, "hosts": hosts}, Config)
 
 
-def launched(name: str, model: ModelSettings) -> str:
-    return f"{model.host} {model.command}"
-
-
 @given(CONFIGS)
 def test_a_configuration_changes_nothing_of_itself(one: Config) -> None:
-    assert diff_configs(one, copy.deepcopy(one), launched, ()) == (ConfigDiff(), one)
+    assert diff_configs(one, copy.deepcopy(one), (), ()) == (ConfigDiff(), one)
 
 
 @given(CONFIGS, CONFIGS)
 def test_what_a_diff_leaves_needs_a_restart(old: Config, new: Config) -> None:
-    diff, in_force = diff_configs(old, new, launched, ())
-    rest, still = diff_configs(in_force, new, launched, ())
+    diff, in_force = diff_configs(old, new, (), ())
+    rest, still = diff_configs(in_force, new, (), ())
     assert rest == ConfigDiff(needs_restart=diff.needs_restart)
     assert still == in_force
     assert bool(diff.needs_restart) == (old.server.port != new.server.port)
@@ -125,7 +122,7 @@ def test_a_gateway_that_was_changed_is_like_one_that_was_started_so(
         await gateway.settled()
         try:
             for each in changes:
-                gateway.reloader.carry_out(gateway.reloader.prepare(each))
+                reconfigure(gateway, each)
             assert gateway.config == expected
             for _ in range(1000):  # what has left is forgotten a moment later
                 if awaited is None or facts(gateway) == awaited:

@@ -12,6 +12,7 @@ import pytest
 
 from enginehouse.config.routing import RuleSettings
 from enginehouse.interfaces.driver_support import DriverSupport
+from tests.support.changed_config import reconfigure
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway
 from tests.support.waiting import until
@@ -25,7 +26,7 @@ def without_rules(gateway: ServedGateway) -> None:
     whole = gateway.gateway
     rules: list[RuleSettings] = []
     routing = msgspec.structs.replace(whole.config.routing, rules=rules)
-    whole.reloader.carry_out(whole.reloader.prepare(msgspec.structs.replace(whole.config, routing=routing)))
+    reconfigure(whole, msgspec.structs.replace(whole.config, routing=routing))
 
 
 async def test_a_live_request_outlives_its_rule(house: OpenGateway, engine: StartEngine) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.support.changed_config import reconfigure
 from tests.support.raw_client import RawClient
 from tests.support.scripted_engine import Cut, ScriptedEngine, StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway, configure
@@ -165,7 +166,7 @@ async def test_requests_waiting_for_a_removed_backend_are_routed_again(house: Op
     both = configure([served, other], None, None, {})
     only = msgspec.structs.replace(both, backends={"b": both.backends["b"]})
     whole = here.gateway.gateway
-    whole.reloader.carry_out(whole.reloader.prepare(only))
+    reconfigure(whole, only)
     reply = await waits.reply()
     assert (reply.status, reply.header("x-enginehouse-backend")) == (200, "b")
     assert here.gateway.gateway.engines.queues == {}

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from tests.support.changed_config import reconfigure
 from tests.support.raw_client import RawClient
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway
@@ -157,7 +158,7 @@ async def test_a_reload_leaves_the_room_as_it_is(house: OpenGateway, engine: Sta
     waits = await here.send()
     whole = here.gateway.gateway
     routing = msgspec.structs.replace(whole.config.routing, strategy="cache_aware")
-    whole.reloader.carry_out(whole.reloader.prepare(msgspec.structs.replace(whole.config, routing=routing)))
+    reconfigure(whole, msgspec.structs.replace(whole.config, routing=routing))
     assert len(here.gateway.relay.context.waiting_room) == 1
     here.gates[1].set()
     assert (await waits.reply()).header("x-enginehouse-backend") == "b"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse.app.plan import make_plan
+from enginehouse.app.plan import GatewayPlan
 from enginehouse.config.load_config import load_config
 from enginehouse.config.schema import PluginSettings
 from enginehouse.domain.errors import ConfigError
@@ -24,7 +24,7 @@ GROUP = '[scheduling.groups.g]\nmembers = ["a", "b"]\nswap = {}\n'
 def check(path: Path, text: str) -> None:
     file = path / "enginehouse.toml"
     file.write_text(text)
-    make_plan(load_config(file, {}).config, load_plugins(PluginSettings()).registry, Outside(), {})
+    GatewayPlan(load_config(file, {}).config, load_plugins(PluginSettings()).registry, Outside(), {}).check_launches({})
 
 
 @pytest.mark.parametrize(

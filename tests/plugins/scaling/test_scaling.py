@@ -18,6 +18,7 @@ from enginehouse_kit.scalers import ModelLoad, Scaler, ScaleView, WantedReplicas
 from enginehouse_scaling.decide import decide
 from enginehouse_sim.virtual import VirtualSettings
 from tests.plugins.sim.test_virtual import ANSWER, Engines, opened, submit
+from tests.support.changed_config import reconfigure
 from tests.support.virtual_time import Run, in_virtual_time
 
 __all__ = ["in_virtual_time"]
@@ -141,11 +142,10 @@ def test_a_model_that_others_serve_is_only_told_of(play: Play) -> None:
 def test_a_reload_keeps_the_replicas_and_takes_new_limits(play: Play, tmp_path: Path) -> None:
     async def scenario(engines: Engines, gateway: Any) -> None:
         await asyncio.sleep(7)
-        reloader = gateway._gateway.reloader
         text = SCALED.format("min = 1, max = 1", "").replace("[hosts.local]", '[hosts.local]\nlauncher = "virtual"')
         file = tmp_path / "enginehouse.toml"
         file.write_text(text)
-        reloader.carry_out(reloader.prepare(VirtualSettings(file=file).load().config))
+        reconfigure(gateway._gateway, VirtualSettings(file=file).load().config)
         await asyncio.sleep(20)
         assert (running(gateway), told(gateway)) == (["a"], (1, 1))
         assert [name for _, name in engines.loads] == ["a", "a-2"], "the first one ran on"

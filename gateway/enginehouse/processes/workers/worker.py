@@ -175,7 +175,9 @@ class Worker(ToWorker):
 
     def configure(self, configuration: Configuration) -> None:
         path, config = self.path, _share_of(pickle.loads(configuration.config), self._board.workers)
-        PathChange(path, config, build_drivers(config, path.registry, path.drivers, path.outside)).carry_out()
+        change = PathChange(path, config, build_drivers(config, path.registry, path.drivers, path.outside))
+        change.complete()
+        change.carry_out()
         self.version = configuration.version
         for name in [name for name in self.queues.by_backend if name not in self.relay.context.upstreams]:
             del self.queues.by_backend[name]

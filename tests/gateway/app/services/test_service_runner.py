@@ -23,6 +23,7 @@ from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered
 from enginehouse.services import MetricInfo, ServiceGateway
 from tests.support import plain_httpx
+from tests.support.changed_config import reconfigure
 from tests.support.waiting import until
 
 COUNT = MetricInfo("counter", "acme_looks", "Looks.")
@@ -169,10 +170,9 @@ async def test_without_its_table_a_service_does_not_run(gateway: Callable[..., G
 async def test_a_reload_starts_tells_and_stops_services(gateway: Callable[..., Gateway]) -> None:
     house = gateway()
     await house.start()
-    reloader = house.reloader
 
     def reload(**sections: object) -> None:
-        reloader.carry_out(reloader.prepare(msgspec.convert(sections, Config)))
+        reconfigure(house, msgspec.convert(sections, Config))
 
     reload(**services())
     await until(lambda: (row(house) or {}).get("state") == "running")

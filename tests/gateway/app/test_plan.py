@@ -1,0 +1,167 @@
+"""What a plan finds of the launches of models, and that a reload waits for that beside the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from enginehouse import Driver
+from enginehouse.app import Gateway
+from enginehouse.app.plan import GatewayPlan
+from enginehouse.app.reload import ConfigSource
+from enginehouse.backends import ModelSettings
+from enginehouse.config.environment import STATE_DIR
+from enginehouse.config.load_config import LoadedConfig
+from enginehouse.config.schema import Config, HostSettings
+from enginehouse.domain.errors import ConfigError, ShuttingDown
+from enginehouse.drivers import EngineClient, LaunchSpec, ServedModel, SupportsLaunch
+from enginehouse.interfaces.services import FoundBackend
+from enginehouse.plugin_manager.registry import Registry
+from enginehouse.relay.upstream.outside import Outside
+from tests.support.registries import registry_with
+
+
+class Files(Driver, SupportsLaunch):
+    """A driver that looks at files. ``may_look`` is set but in tests in which that takes long."""
+
+    may_look = threading.Event()
+    lines = 0
+
+    def command(self, spec: LaunchSpec) -> Sequence[str] | None:
+        Files.lines += 1
+        if spec.path == "nowhere":
+            raise ConfigError("is not there", key=f"models.{spec.model}.path")
+        assert Files.may_look.wait(20)
+        return ["engine", spec.path]
+
+    async def healthy(self, engine: EngineClient) -> bool:
+        return True
+
+    async def models(self, engine: EngineClient) -> list[ServedModel]:
+        return []
+
+
+@pytest.fixture
+def registry() -> Registry:
+    Files.may_look.set()
+    Files.lines = 0
+    return registry_with("driver", "files", Files, instead_of="sglang")
+
+
+@pytest.fixture
+def relaunched(registry: Registry) -> Callable[[ModelSettings | None, ModelSettings], set[str]]:
+    """The models ``m`` whose engines are launched anew after a change."""
+
+    def after(old: ModelSettings | None, new: ModelSettings) -> set[str]:
+        hosts, before = {"h": HostSettings()}, {} if old is None else {"m": old}
+        first = GatewayPlan(Config(hosts=hosts, models=before), registry, Outside(), {})
+        plan = GatewayPlan(Config(hosts=hosts, models={"m": new}), registry, Outside(), first.drivers)
+        plan.check_launches(before)
+        return plan.relaunched
+
+    return after
+
+
+def model(**settings: object) -> ModelSettings:
+    return ModelSettings(**{"driver": "files", "path": "p", **settings})  # type: ignore[arg-type]
+
+
+NO_LAUNCH = ModelSettings(vision=True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (model(), model(path="q"), {"m"}),
+        (model(), model(env={"A": "b"}), {"m"}),
+        (model(), model(host="h"), {"m"}),
+        (model(), model(gpus=[1]), {"m"}),
+        (model(path="nowhere"), model(), {"m"}),
+        (model(driver="sim", path=""), model(), {"m"}),
+        (model(), model(priority=3), set()),
+        (model(), model(stop_command="stop it"), set()),
+        (NO_LAUNCH, model(), set()),
+        (model(), NO_LAUNCH, set()),
+        (None, model(), set()),
+    ],
+)
+def test_engines_are_launched_anew_if_their_launch_differs(
+    relaunched: Callable[..., set[str]], old: ModelSettings | None, new: ModelSettings, expected: set[str]
+) -> None:
+    assert relaunched(old, new) == expected
+
+
+@pytest.mark.parametrize("old", [None, model()])
+def test_a_model_that_cannot_be_launched_is_refused(
+    relaunched: Callable[..., set[str]], old: ModelSettings | None
+) -> None:
+    with pytest.raises(ConfigError, match=r"models\.m\.path"):
+        relaunched(old, model(path="nowhere"))
+
+
+def test_a_model_that_has_not_changed_is_not_asked_for_again(relaunched: Callable[..., set[str]]) -> None:
+    assert relaunched(model(path="nowhere"), model(path="nowhere")) == set()
+    assert Files.lines == 0
+
+
+class Changing:
+    """A gateway whose next configuration has the model ``m`` at another path."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.path = "p"
+        self.gateway = Gateway(self._read().config, registry, source=ConfigSource(self._read, None))
+
+    def _read(self) -> LoadedConfig:
+        return LoadedConfig(Config(models={"m": model(path=self.path)}), None, ())
+
+    async def begin(self) -> asyncio.Task[object]:
+        """Begin a reload whose driver looks at files until ``Files.may_look``."""
+        Files.may_look.clear()
+        Files.lines = 0
+        self.path = "q"
+        reload = asyncio.ensure_future(self.gateway.reloader.reload())
+        for _ in range(5000):
+            if Files.lines:
+                return reload
+            await asyncio.sleep(0.001)
+        raise AssertionError("the driver was not asked")
+
+
+@pytest.fixture
+async def changing(registry: Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[Changing]:
+    monkeypatch.setenv(STATE_DIR, str(tmp_path))
+    it = Changing(registry)
+    await it.gateway.start()
+    yield it
+    Files.may_look.set()
+    await it.gateway.stop()
+
+
+async def test_a_driver_that_looks_at_files_holds_nobody_up(changing: Changing) -> None:
+    reload = await changing.begin()  # the event loop has gone on
+    assert changing.gateway.config.models["m"].path == "p"
+    Files.may_look.set()
+    await reload
+    assert changing.gateway.config.models["m"].path == "q"
+
+
+async def test_a_backend_that_joins_during_a_reload_stays(changing: Changing) -> None:
+    reload, current = await changing.begin(), changing.gateway.current
+    current.joined.found = {"found": FoundBackend(url="http://127.0.0.1:9")}
+    current.rejoin()
+    Files.may_look.set()
+    await reload
+    assert (list(current.config.backends), current.config.models["m"].path) == (["found"], "q")
+
+
+async def test_a_gateway_that_stops_during_a_reload_is_not_changed(changing: Changing) -> None:
+    reload = await changing.begin()
+    changing.gateway.reloader.close()
+    Files.may_look.set()
+    with pytest.raises(ShuttingDown):
+        await reload
+    assert changing.gateway.config.models["m"].path == "p"
