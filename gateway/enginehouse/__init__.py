@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from enginehouse.interfaces.launchers import Launcher as Launcher
     from enginehouse.interfaces.model_sources import ModelSource as ModelSource
     from enginehouse.interfaces.observers import Observer as Observer
-    from enginehouse.interfaces.protocols import Protocol as Protocol
     from enginehouse.interfaces.schedulers import Scheduler as Scheduler
     from enginehouse.interfaces.scorers import Scorer as Scorer
     from enginehouse.interfaces.services import Service as Service
@@ -69,7 +68,6 @@ _MODULES = {
     "Driver": "enginehouse.interfaces.drivers",
     "Launcher": "enginehouse.interfaces.launchers",
     "ModelSource": "enginehouse.interfaces.model_sources",
-    "Protocol": "enginehouse.interfaces.protocols",
     "Authenticator": "enginehouse.interfaces.authenticators",
     "Middleware": "enginehouse.relay.middleware",
     "WebSocketServer": "enginehouse.relay.web_socket_server",

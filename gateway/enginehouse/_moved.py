@@ -35,7 +35,7 @@ _NAMES = {
     "enginehouse.model_sources": "PullProgress PullSettings PulledFile PulledModel PulledModels PulledNote",
     "enginehouse.pages": "EndedRequest LogLine LogRing ModelTotals PageFacts guarded",
     "enginehouse.picking": "Pick PickClient Picked Picker",
-    "enginehouse.protocols": "ChatPiece Envelope Forwarded Native PageRequest ProtocolRequest Translation TypedAnswer",
+    "enginehouse.protocols": "PageRequest",
     "enginehouse.records": """
         EngineTimings ExportCounters Sampling StreamGap SwapRecord TelemetrySettings TracedRequest UPSTREAM_SPAN
         span_number
@@ -75,6 +75,9 @@ _NAMES = {
         Refuse Whole
     """,
     "enginehouse_kit.limit_stores": "Limit LimitStore",
+    "enginehouse_kit.protocols": """
+        ChatPiece Envelope Forwarded Native Protocol ProtocolRequest Translation TypedAnswer
+    """,
     "enginehouse_kit.rescheduling": """
         ClusterView DroppedPair InFlight InstanceView Migrated Migration MigrationMeans Migrator Plan
         ReschedulingPolicy
@@ -104,8 +107,8 @@ _NAMES = {
 }
 _INTERFACES = (
     *("enginehouse_kit.discoverers", "enginehouse_kit.guards", "enginehouse_kit.interceptors"),
-    *("enginehouse_kit.limit_stores", "enginehouse_kit.rescheduling", "enginehouse_kit.scalers"),
-    "enginehouse_kit.usage_stores",
+    *("enginehouse_kit.limit_stores", "enginehouse_kit.protocols", "enginehouse_kit.rescheduling"),
+    *("enginehouse_kit.scalers", "enginehouse_kit.usage_stores"),
 )
 """Modules of interfaces that plugins implement, which ``enginehouse`` offered until the kit did."""
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -1,25 +1,10 @@
-"""Protocols of clients: requests and answers in other forms than OpenAI's."""
+"""Protocols of clients: what the gateway itself sends and gets."""
 
 from __future__ import annotations
 
-from enginehouse.interfaces.protocols import (
-    ChatPiece,
-    Envelope,
-    Forwarded,
-    Native,
-    PageRequest,
-    ProtocolRequest,
-    Translation,
-    TypedAnswer,
-)
+from enginehouse._moved import find
+from enginehouse.interfaces.protocols import PageRequest, TranslatedRequest
 
-__all__ = [
-    "ChatPiece",
-    "Envelope",
-    "Forwarded",
-    "Native",
-    "PageRequest",
-    "ProtocolRequest",
-    "Translation",
-    "TypedAnswer",
-]
+__all__ = ["PageRequest", "TranslatedRequest"]
+
+__getattr__ = find  # for names that are in ``enginehouse_kit`` now

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from enginehouse import Candidate, Continuer, Protocol, RequestError
+from enginehouse import Candidate, Continuer, RequestError
 from enginehouse.continuers import (
     AnswerDiffers,
     ContinuationWay,
@@ -29,7 +29,6 @@ from enginehouse.drivers import (
     one_token,
 )
 from enginehouse.errors import CannotContinue
-from enginehouse.protocols import ProtocolRequest
 from enginehouse_continuation.gathered_answer import MOST_GATHERED, GatheredAnswer
 from enginehouse_continuation.progress import (
     DONE,
@@ -44,6 +43,7 @@ from enginehouse_continuation.reading_ahead import ReadingAhead, ReadingTurn
 from enginehouse_continuation.restrictions import PATHS, number, why_not
 from enginehouse_continuation.stream_history import MOST_KEPT, StreamHistory
 from enginehouse_continuation.typed_history import TypedHistory, typed_answer
+from enginehouse_kit.protocols import Protocol, ProtocolRequest
 
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _saved_stream: Final = msgspec.msgpack.Decoder(SavedStream).decode

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import msgspec
 
-from enginehouse import Candidate, Protocol, RequestError
+from enginehouse import Candidate, RequestError
 from enginehouse.continuers import AnswerDiffers, MemoryShare, read_events, replace_model
 from enginehouse.drivers import StreamTraits, SupportsContinuation
-from enginehouse.protocols import ChatPiece, TypedAnswer
 from enginehouse.runtime import PluginId, log_plugin_failure
 from enginehouse_continuation.progress import ABSENT, AnswerPiece, ChunkChoice, StreamChunk
 from enginehouse_continuation.stream_history import StreamHistory
+from enginehouse_kit.protocols import ChatPiece, Protocol, TypedAnswer
 
 _SAYS_NO = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 """What a ``TypedAnswer`` raises for an event that it does not know."""

@@ -1,4 +1,4 @@
-"""The kinds of types that bundled plugins use and the core does not: the entry point group ``enginehouse.kinds``."""
+"""The kinds of types whose interfaces bundled plugins use and the core does not: entry points ``enginehouse.kinds``."""
 
 from __future__ import annotations
 
@@ -7,11 +7,19 @@ from enginehouse_kit.discoverers import Discoverer
 from enginehouse_kit.guards import Guard
 from enginehouse_kit.interceptors import Interceptor
 from enginehouse_kit.limit_stores import LimitStore
+from enginehouse_kit.protocols import Protocol
 from enginehouse_kit.rescheduling import Migrator, ReschedulingPolicy
 from enginehouse_kit.scalers import Scaler
 from enginehouse_kit.usage_stores import UsageStore
 
 KINDS = (
+    Kind(
+        "protocol",
+        "register_protocols",
+        Protocol,
+        "clients' protocols. The gateway serves the paths of all of them.",
+        stays=True,
+    ),
     Kind(
         "interceptor",
         "register_interceptors",

@@ -8,8 +8,7 @@ import msgspec
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
-from enginehouse import Protocol
-from enginehouse.protocols import Envelope, Forwarded, ProtocolRequest
+from enginehouse_kit.protocols import Envelope, Forwarded, Protocol, ProtocolRequest
 
 
 class Versionless(Protocol):

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from enginehouse import Protocol, Register, hookimpl
+from enginehouse import Register, hookimpl
+from enginehouse_kit.protocols import Protocol
 from enginehouse_protocols.responses.protocol import Responses
 
 

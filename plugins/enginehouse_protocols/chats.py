@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from enginehouse.drivers import ThinkingFields
-from enginehouse.protocols import Translation
+from enginehouse_kit.protocols import Translation
 
 CHATS = "/v1/chat/completions"
 _LEVELS: Final = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}

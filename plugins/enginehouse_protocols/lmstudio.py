@@ -7,9 +7,8 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from enginehouse import Protocol
 from enginehouse.errors import ModelNotFound
-from enginehouse.protocols import Envelope, Forwarded, ProtocolRequest
+from enginehouse_kit.protocols import Envelope, Forwarded, Protocol, ProtocolRequest
 
 _OWN: Final = "/api/v0/"
 _MODELS: Final = "/api/v0/models"

@@ -6,8 +6,8 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from enginehouse import InvalidRequest, Protocol
-from enginehouse.protocols import Envelope, Forwarded, ProtocolRequest
+from enginehouse import InvalidRequest
+from enginehouse_kit.protocols import Envelope, Forwarded, Protocol, ProtocolRequest
 
 _ENDPOINTS: Final = ("chat/completions", "completions", "embeddings", "images/generations", "audio/speech")
 """Those with longer names first: a model may have slashes in its name."""

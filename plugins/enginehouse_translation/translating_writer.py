@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from enginehouse import Protocol, RequestError
+from enginehouse import RequestError
 from enginehouse.continuers import read_events
 from enginehouse.errors import PluginFailed, UpstreamError
 from enginehouse.middleware import (
@@ -27,7 +27,7 @@ from enginehouse.middleware import (
     message_of,
     status_of,
 )
-from enginehouse.protocols import Envelope, Translation
+from enginehouse_kit.protocols import Envelope, Protocol, Translation
 
 _log = logging.getLogger(__name__)
 

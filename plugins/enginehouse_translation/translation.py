@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, TypeVar
 from enginehouse import InvalidRequest, Middleware, RequestError
 from enginehouse.callers import AdmittedCaller
 from enginehouse.middleware import MiddlewareFacts, OpenExchange, Opening, ResponseWriter, model_named, plain_json
-from enginehouse.protocols import Forwarded, Native, ProtocolRequest, Translation
+from enginehouse_kit.protocols import Forwarded, Native, Protocol, ProtocolRequest, Translation
 from enginehouse_translation.translating_writer import TranslatingWriter, TranslationTurns, WatchingWriter, known
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class TranslatedExchange(OpenExchange):
         assert opening.protocol is not None
         self._gateway = gateway
         self._opening = opening
-        self._protocol = opening.protocol
+        self._protocol: Protocol = opening.protocol
         self._writer = writer
         self._open = inner
         self._exchange: OpenExchange | None = None

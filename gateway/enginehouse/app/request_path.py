@@ -28,7 +28,7 @@ from enginehouse.engines.followed_caches import CacheView, FollowedCaches, kv_ev
 from enginehouse.http.cross_origin import CrossOriginProtection
 from enginehouse.http.relayed_paths import RelayedPaths
 from enginehouse.interfaces.driver_support import DriverSupport
-from enginehouse.interfaces.protocols import Protocol
+from enginehouse.interfaces.protocols import ClientProtocol
 from enginehouse.interfaces.schedulers import CallerTurns
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.context import RelayContext
@@ -74,7 +74,7 @@ class RequestPath:
         middleware = find_middleware(config, registry)
         types = protocols_of_plugins(config, registry) if "protocols" in middleware else ()
         protocols = create_installed(config, registry, "protocol", types)
-        self.protocols: Mapping[str, Protocol] = {plugin.type: each for plugin, each in protocols}
+        self.protocols: Mapping[str, ClientProtocol] = {plugin.type: each for plugin, each in protocols}
         self.drivers = drivers
         self.fleet = build_fleet(config, self.observers if observed else None, outside.clock.epoch, self.drivers)
         self.caches = FollowedCaches(

@@ -17,9 +17,9 @@ from enginehouse.domain.names import kept_name
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.request import Headers
 from enginehouse.http.cross_origin import CrossOriginProtection
-from enginehouse.interfaces import protocols
 from enginehouse.interfaces.accounting import Accounting
 from enginehouse.interfaces.authenticators import AdmittedCaller, Authenticator, Caller
+from enginehouse.interfaces.protocols import ClientProtocol
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.heads import read_behalf
 from enginehouse.relay.jobs.engine_job import EngineCall
@@ -290,7 +290,7 @@ class OpensRequests(Protocol):
     def open(self, writer: ResponseWriter, path: str, headers: Headers) -> OpenExchange: ...
 
     def open_translated(
-        self, writer: ResponseWriter, path: str, headers: Headers, protocol: protocols.Protocol
+        self, writer: ResponseWriter, path: str, headers: Headers, protocol: ClientProtocol
     ) -> OpenExchange: ...
 
     def open_form(self, writer: ResponseWriter, path: str, headers: Headers) -> OpenExchange: ...

@@ -20,7 +20,7 @@ from enginehouse.http.application import json_response
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launch_spec import ModelFacts
-from enginehouse.interfaces.protocols import PageRequest, Protocol
+from enginehouse.interfaces.protocols import ClientProtocol, PageRequest
 from enginehouse.relay.relay import Relay
 from enginehouse.routing.refusals import unknown_model
 
@@ -157,7 +157,7 @@ def _status(candidates: Sequence[Candidate]) -> str:
 
 
 def protocol_pages(
-    protocols: Sequence[Protocol], models: ModelList, engine: Callable[[str], EngineClient]
+    protocols: Sequence[ClientProtocol], models: ModelList, engine: Callable[[str], EngineClient]
 ) -> Iterator[BaseRoute]:
     """The pages of ``protocols``, made from the entries of ``models`` that the caller may use.
 
@@ -169,7 +169,7 @@ def protocol_pages(
 
 
 class _Page:
-    def __init__(self, protocol: Protocol, models: ModelList, engine: Callable[[str], EngineClient]) -> None:
+    def __init__(self, protocol: ClientProtocol, models: ModelList, engine: Callable[[str], EngineClient]) -> None:
         self._protocol = protocol
         self._models = models
         self._engine = engine

@@ -16,7 +16,7 @@ from enginehouse.domain.request import Headers
 from enginehouse.http.admission import FORM_PATHS, Admission
 from enginehouse.http.inbound import Opens
 from enginehouse.interfaces.authenticators import AdmittedCaller
-from enginehouse.interfaces.protocols import Protocol
+from enginehouse.interfaces.protocols import ClientProtocol
 from enginehouse.relay.jobs.engine_job import EngineCall
 from enginehouse.routing.body.form import is_form
 
@@ -67,7 +67,7 @@ class RelayedPaths:
     def __init__(
         self,
         admission: Admission,
-        protocols: Iterable[Protocol],
+        protocols: Iterable[ClientProtocol],
         aliases: Callable[[], Aliases],
         never_load_for: Callable[[], Sequence[str]],
     ) -> None:

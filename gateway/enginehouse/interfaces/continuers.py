@@ -11,7 +11,6 @@ from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request_record import StreamTokens
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import EngineClient, SupportsContinuation
-from enginehouse.interfaces.protocols import Protocol as ClientProtocol
 
 ContinuationWay = Literal["tokens", "text", "restart"]
 """How an engine continues a stream: after its tokens, after its text, or from the beginning."""
@@ -226,13 +225,14 @@ class Continuer(ABC):
         body: bytes,
         driver: SupportsContinuation,
         share: NewShare,
-        protocol: ClientProtocol | None = None,
+        protocol: Any = None,
         knows: Callable[[str], bool] | None = None,
     ) -> tuple[KeptStream | None, bytes]:
         """What keeps a stream, and the request for its engine: ``body``, or more of it.
 
-        ``None`` for a stream that is not kept. ``protocol``: the client's, if the stream is no chat and no completion,
-        but has events with types. ``knows``, given with it: whether the gateway knows a model of that name.
+        ``None`` for a stream that is not kept. ``protocol``: the client's, a ``Protocol`` of the kit, if the stream is
+        no chat and no completion, but has events with types. ``knows``, given with it: whether the gateway knows a
+        model of that name.
         """
 
     @abstractmethod

@@ -23,7 +23,6 @@ from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.misspelt import misspelt
 from enginehouse.interfaces.model_sources import ModelSource
 from enginehouse.interfaces.observers import Observer
-from enginehouse.interfaces.protocols import Protocol
 from enginehouse.interfaces.schedulers import Scheduler
 from enginehouse.interfaces.scorers import Scorer
 from enginehouse.interfaces.services import Service
@@ -65,13 +64,6 @@ KINDS: tuple[Kind, ...] = (
         "register_model_sources",
         ModelSource,
         "model sources. The first one that takes a name downloads the model.",
-    ),
-    Kind(
-        "protocol",
-        "register_protocols",
-        Protocol,
-        "clients' protocols. The gateway serves the paths of all of them.",
-        stays=True,
     ),
     Kind(
         "continuer",

@@ -15,7 +15,7 @@ from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.accounting import ClientAddresses, RequestMeter
 from enginehouse.interfaces.continuers import Continuer, NewShare
 from enginehouse.interfaces.driver_support import DriverSupport
-from enginehouse.interfaces.protocols import Protocol
+from enginehouse.interfaces.protocols import ClientProtocol
 from enginehouse.interfaces.schedulers import CallerTurns
 from enginehouse.relay.answers.engine_error import retry_after
 from enginehouse.relay.endpoints import Endpoints
@@ -89,7 +89,7 @@ class RelayContext:
         clock: Clock,
         tracer: Tracer | None,
         max_series: int,
-        protocols: Mapping[str, Protocol],
+        protocols: Mapping[str, ClientProtocol],
         engine_memory: EngineMemory,
         continuer: Continuer | None,
         waiting_room: WaitingRoom,

@@ -11,7 +11,6 @@ from enginehouse.domain.request_record import StreamTokens
 from enginehouse.interfaces.continuers import Continuer, Gathering, KeptStream, NewShare, Rest, StreamMove
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import SupportsContinuation
-from enginehouse.interfaces.protocols import Protocol
 from enginehouse.telemetry.plugin_failures import await_plugin, log_plugin_failure, plugin_errors, wrong_result
 
 _OF_STREAM: Final[Mapping[str, object]] = {"tokens": StreamTokens(), "count": None, "saved": None, "release": None}
@@ -70,7 +69,7 @@ class GuardedContinuer(Continuer):
         body: bytes,
         driver: SupportsContinuation,
         share: NewShare,
-        protocol: Protocol | None = None,
+        protocol: Any = None,
         knows: Callable[[str], bool] | None = None,
     ) -> tuple[KeptStream | None, bytes]:
         try:

@@ -12,8 +12,7 @@ from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import InferenceRequest
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.drivers import EngineClient
-from enginehouse.interfaces.protocols import Protocol as ClientProtocol
-from enginehouse.interfaces.protocols import Translation
+from enginehouse.interfaces.protocols import TranslatedRequest
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
 from enginehouse.telemetry.answer_meter import NO_ANSWER, AnswerSize
@@ -43,7 +42,7 @@ class MiddlewareFacts(NamedTuple):
       ``joined``.
     - ``native``: the backends that may serve a model, if every replica of it speaks the protocol of a path itself, and
       no interceptor wants to read the request; else none.
-    - ``knows``: whether requests may name a model. ``engine``: as in ``ProtocolRequest``.
+    - ``knows``: whether requests may name a model. ``engine``: as in ``PageRequest``.
     """
 
     interceptors: Sequence[ChosenInterceptor]
@@ -58,15 +57,16 @@ class MiddlewareFacts(NamedTuple):
 class Opening(NamedTuple):
     """A request that begins to arrive.
 
-    - ``protocol``: the client's; ``None`` for OpenAI's. ``translation``: from it, once it is translated.
+    - ``protocol``: the client's, a ``Protocol`` of the kit; ``None`` for OpenAI's. ``translation``: from it, once it is
+      translated.
     - ``backend``: the only one that may serve it; empty for any.
     - ``decoded``: the request, if its body has been read already, and will not be changed.
     """
 
     path: str
     headers: Headers
-    protocol: ClientProtocol | None = None
-    translation: Translation | None = None
+    protocol: Any = None
+    translation: TranslatedRequest | None = None
     backend: str = ""
     decoded: InferenceRequest | None = None
 

@@ -12,7 +12,7 @@ from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.request import Headers, RepeatedHeaders
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.requirements import InferenceRequest
-from enginehouse.interfaces.protocols import Protocol, Translation
+from enginehouse.interfaces.protocols import ClientProtocol, TranslatedRequest
 from enginehouse.relay.answers.gathering_writer import GatheringWriter
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.heads import find_request_id
@@ -76,7 +76,9 @@ class Relay:
             return self._exchange(writer, path, headers, decoded=decoded)
         return self._open(writer, Opening(path, headers, decoded=decoded))
 
-    def open_translated(self, writer: ResponseWriter, path: str, headers: Headers, protocol: Protocol) -> OpenExchange:
+    def open_translated(
+        self, writer: ResponseWriter, path: str, headers: Headers, protocol: ClientProtocol
+    ) -> OpenExchange:
         """A new exchange in the client's ``protocol``, to be treated as one from ``open``."""
         translation = self.context.translation
         assert translation is not None
@@ -185,7 +187,7 @@ class Relay:
         writer: ResponseWriter,
         path: str,
         headers: Headers,
-        translation: Translation | None = None,
+        translation: TranslatedRequest | None = None,
         backend: str = "",
         decoded: InferenceRequest | None = None,
     ) -> RelayedRequest:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from enginehouse import Middleware, Protocol, RequestError
+from enginehouse import Middleware, RequestError
 from enginehouse.callers import AdmittedCaller
 from enginehouse.drivers import EngineClient
 from enginehouse.errors import NotFound
@@ -19,10 +19,10 @@ from enginehouse.middleware import (
     OpenRequest,
     ResponseWriter,
 )
-from enginehouse.protocols import Envelope, Forwarded, ProtocolRequest
 from enginehouse.runtime import PluginId
 from enginehouse_kit.expect import expect
 from enginehouse_kit.interceptors import Interceptor, Refuse
+from enginehouse_kit.protocols import Envelope, Forwarded, Protocol, ProtocolRequest
 
 _PATH = "/v1/completions"
 _BODY = b'{"model":"m","prompt":"Hi"}'

@@ -8,11 +8,11 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from enginehouse import InvalidRequest, Protocol, RequestError
+from enginehouse import InvalidRequest, RequestError
 from enginehouse.drivers import ThinkingFields
 from enginehouse.errors import ModelNotFound
-from enginehouse.protocols import Forwarded, Native, ProtocolRequest, Translation
 from enginehouse_kit.expect import expect, within
+from enginehouse_kit.protocols import Forwarded, Native, Protocol, ProtocolRequest, Translation
 
 _ANSWER_S = 10.0
 ENGINE_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")

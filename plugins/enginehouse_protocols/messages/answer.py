@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from enginehouse.protocols import Envelope
+from enginehouse_kit.protocols import Envelope
 from enginehouse_protocols.chats import ChatTranslation, new_id
 from enginehouse_protocols.engine_chat import EngineChat, read_usage
 from enginehouse_protocols.fields import event_bytes, parsed

@@ -7,8 +7,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from enginehouse import Protocol
-from enginehouse.protocols import ChatPiece, Envelope, ProtocolRequest, Translation, TypedAnswer
+from enginehouse_kit.protocols import ChatPiece, Envelope, Protocol, ProtocolRequest, Translation, TypedAnswer
 from enginehouse_protocols.engine_chat import read_usage
 from enginehouse_protocols.fields import event_bytes, number, read
 from enginehouse_protocols.messages.answer import CountedTokens, MessageTranslation, error_object, usage_object

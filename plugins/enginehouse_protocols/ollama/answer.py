@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from enginehouse.protocols import Envelope
+from enginehouse_kit.protocols import Envelope
 from enginehouse_protocols.chats import CHATS, ChatTranslation
 from enginehouse_protocols.engine_chat import EngineChat
 from enginehouse_protocols.fields import parsed

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from enginehouse import InvalidRequest, Protocol
+from enginehouse import InvalidRequest
 from enginehouse.errors import ModelNotFound
-from enginehouse.protocols import Envelope, ProtocolRequest, Translation
+from enginehouse_kit.protocols import Envelope, Protocol, ProtocolRequest, Translation
 from enginehouse_protocols.fields import read
 from enginehouse_protocols.ollama.request import (
     ChatBody,

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from enginehouse import InvalidRequest
-from enginehouse.protocols import Translation
+from enginehouse_kit.protocols import Translation
 from enginehouse_protocols.chats import (
     Effort,
     effort_fields,

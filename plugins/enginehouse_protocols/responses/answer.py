@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from enginehouse.protocols import Envelope
+from enginehouse_kit.protocols import Envelope
 from enginehouse_protocols.chats import ChatTranslation, new_id
 from enginehouse_protocols.engine_chat import EngineChat
 from enginehouse_protocols.fields import event_bytes

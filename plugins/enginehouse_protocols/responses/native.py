@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from enginehouse.protocols import ChatPiece, TypedAnswer
+from enginehouse_kit.protocols import ChatPiece, TypedAnswer
 from enginehouse_protocols.engine_chat import read_usage
 from enginehouse_protocols.fields import event_bytes, number
 from enginehouse_protocols.responses.answer import text_content, usage_object

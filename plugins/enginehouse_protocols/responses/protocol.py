@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from enginehouse import InvalidRequest, Protocol, parse_size
+from enginehouse import InvalidRequest, parse_size
 from enginehouse.errors import NotFound
-from enginehouse.protocols import Envelope, Native, PageRequest, ProtocolRequest, Translation, TypedAnswer
+from enginehouse.protocols import PageRequest
+from enginehouse_kit.protocols import Envelope, Native, Protocol, ProtocolRequest, Translation, TypedAnswer
 from enginehouse_protocols.fields import read
 from enginehouse_protocols.responses.answer import ResponseTranslation
 from enginehouse_protocols.responses.engine_responses import LONGEST_ID, EngineResponses

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import Protocol
-from enginehouse.protocols import Envelope, ProtocolRequest, Translation
+from enginehouse_kit.protocols import Envelope, Protocol, ProtocolRequest, Translation
 from tests.support.noted_records import NotedRecords
 from tests.support.raw_client import RawResponse
 from tests.support.scripted_engine import ScriptedEngine, StartEngine

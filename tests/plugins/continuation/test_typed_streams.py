@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse import InvalidRequest, Protocol
+from enginehouse import InvalidRequest
 from enginehouse.continuers import AnswerDiffers
 from enginehouse.drivers import Continuation, StreamTraits
-from enginehouse.protocols import ProtocolRequest, Translation, TypedAnswer
 from enginehouse.relay.events.sse import whole_events
 from enginehouse_continuation.continuer import ContinuationTranslator
 from enginehouse_continuation.progress import AnswerPiece
 from enginehouse_continuation.typed_history import TypedHistory, typed_answer
+from enginehouse_kit.protocols import Protocol, ProtocolRequest, Translation, TypedAnswer
 from enginehouse_kit.testing import FakeShare
 from enginehouse_protocols.messages.protocol import MessageEvents, Messages
 from enginehouse_protocols.responses.protocol import Responses

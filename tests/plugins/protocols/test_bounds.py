@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import Protocol
 from enginehouse.errors import BodyTooLarge
-from enginehouse.protocols import ProtocolRequest, Translation
+from enginehouse_kit.protocols import Protocol, ProtocolRequest, Translation
 from enginehouse_protocols.messages.protocol import Messages
 from enginehouse_protocols.ollama.protocol import Ollama
 from enginehouse_protocols.responses.protocol import Responses

@@ -12,9 +12,9 @@ import pytest
 from anthropic.types.message_create_params import MessageCreateParamsBase
 from openai.types.responses.response_create_params import ResponseCreateParamsBase
 
-from enginehouse import InvalidRequest, Protocol
+from enginehouse import InvalidRequest
 from enginehouse.drivers import LaunchSpec, ThinkingFields
-from enginehouse.protocols import ProtocolRequest, Translation
+from enginehouse_kit.protocols import Protocol, ProtocolRequest, Translation
 from enginehouse_kit.testing import create
 from enginehouse_protocols.chats import budget_fields, effort_fields, switch_fields
 from enginehouse_protocols.messages.protocol import Messages

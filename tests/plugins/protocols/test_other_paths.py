@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from enginehouse import InvalidRequest, Protocol
+from enginehouse import InvalidRequest
 from enginehouse.errors import ModelNotFound
-from enginehouse.protocols import Forwarded, ProtocolRequest
+from enginehouse_kit.protocols import Forwarded, Protocol, ProtocolRequest
 from enginehouse_kit.testing import check_protocol
 from enginehouse_protocols.lmstudio import LMStudio
 from enginehouse_protocols.ollama.protocol import Ollama

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse import InvalidRequest, Protocol
+from enginehouse import InvalidRequest
 from enginehouse.errors import UpstreamError
-from enginehouse.protocols import ProtocolRequest, Translation
+from enginehouse_kit.protocols import Protocol, ProtocolRequest, Translation
 from enginehouse_protocols.messages.protocol import Messages
 from enginehouse_protocols.ollama.protocol import Ollama
 from enginehouse_protocols.responses.protocol import Responses

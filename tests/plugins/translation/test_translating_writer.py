@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from enginehouse.protocols import Envelope, ProtocolRequest, Translation
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.response_writer import ResponseWriter
+from enginehouse_kit.protocols import Envelope, ProtocolRequest, Translation
 from enginehouse_protocols.messages.protocol import Messages
 from enginehouse_translation.translating_writer import TranslatingWriter, TranslationTurns
 

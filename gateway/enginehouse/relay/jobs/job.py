@@ -19,7 +19,7 @@ from enginehouse.fleet.health import REFUSALS, EngineVerdict, verdict
 from enginehouse.interfaces.accounting import ClientAddresses
 from enginehouse.interfaces.authenticators import AdmittedCaller, Reserved
 from enginehouse.interfaces.continuers import KeptStream
-from enginehouse.interfaces.protocols import Translation
+from enginehouse.interfaces.protocols import TranslatedRequest
 from enginehouse.interfaces.schedulers import CallerTurn
 from enginehouse.relay.answers.gathering_writer import GatheringWriter
 from enginehouse.relay.context import RelayContext
@@ -101,7 +101,7 @@ class Job(ABC):
         self.limit_lines = b""
         self.hides_usage = False
         self.keep_alive: float | None = None
-        self.translation: Translation | None = None
+        self.translation: TranslatedRequest | None = None
         self.answer_limit: int | None = None
         self._reserved: tuple[Reserved, ...] = ()
         self._turn: CallerTurn | None = None

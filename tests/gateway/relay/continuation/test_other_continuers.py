@@ -8,12 +8,13 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 import pytest
 
-from enginehouse import Continuer, Protocol
+from enginehouse import Continuer
 from enginehouse.continuers import KeptStream, NewShare, Rest
 from enginehouse.drivers import SupportsContinuation
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse_continuation.continuer import StreamContinuer
 from enginehouse_continuation.stream_history import StreamHistory
+from enginehouse_kit.protocols import Protocol
 from tests.gateway.relay.continuation.test_broken_engines import CHAT, VLLM, ask, body, continued, unbroken
 from tests.gateway.relay.continuation.test_moves import WHOLE, Streaming
 from tests.support.model_engine import Break, StartModelEngine

@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from enginehouse import Protocol
 from enginehouse.domain.errors import EngineRefused, RequestError, UpstreamError
-from enginehouse.protocols import ProtocolRequest, Translation
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.response_writer import ResponseWriter
+from enginehouse_kit.protocols import Protocol, ProtocolRequest, Translation
 from enginehouse_protocols.messages.protocol import Messages
 from enginehouse_protocols.ollama.protocol import Ollama
 from enginehouse_protocols.responses.protocol import Responses

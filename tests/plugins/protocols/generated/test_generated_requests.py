@@ -14,8 +14,7 @@ from typing import Any
 import ollama._types
 import pytest
 
-from enginehouse import Protocol
-from enginehouse.protocols import ProtocolRequest, Translation
+from enginehouse_kit.protocols import Protocol, ProtocolRequest, Translation
 from enginehouse_protocols.messages.protocol import Messages
 from enginehouse_protocols.ollama.protocol import Ollama
 from enginehouse_protocols.responses.protocol import Responses
