@@ -39,6 +39,6 @@ def no_state_file() -> StateFile:
     folder = Path("/nowhere")
     drop: Any = lambda name, record: None  # noqa: E731
     footprints = SimpleNamespace(known={}, put=drop)
-    sleepers = SimpleNamespace(follow=lambda name, state, may_sleep: None)
+    sleepers = SimpleNamespace(names=(), follow=lambda name, state, may_sleep: None)
     known = {"records": {}, "footprints": footprints, "sleepers": sleepers}
     return cast(StateFile, SimpleNamespace(folder=folder, logs=folder / "logs", put=drop, remove=drop, **known))

@@ -297,6 +297,14 @@ class Snapshot:
                 del models[model]
         return Snapshot(models, unlisted)
 
+    def exchanging(self, before: Candidate, after: Candidate) -> Snapshot:
+        """Replace a candidate by another one of the same replica. The two snapshots share all other rows."""
+        row = self._models[before.model]
+        at = row.index(before)
+        models = self._models.copy()
+        models[before.model] = (*row[:at], after, *row[at + 1 :])
+        return Snapshot(models, self._unlisted)
+
 
 class OneBackend(Snapshot):
     """The candidates of a snapshot at one ``backend``."""

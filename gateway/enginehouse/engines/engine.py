@@ -195,7 +195,7 @@ class Engine(StartingEngine):
                 await self._prepare_gpus()
             while self._endings:
                 await asyncio.wait(self._endings)
-            await self._run_start(self._launch(self.run if self.is_asleep else None))
+            await self._run_start(self._launch(self.run if self.state is ReplicaState.SLEEPING else None))
         except NotEnoughMemory:
             self.back_off.crowded_by = self.listener.running()
             raise
@@ -215,7 +215,7 @@ class Engine(StartingEngine):
     async def _prepare_gpus(self) -> None:
         """Choose the GPUs of an engine that is launched, and wait until ended engines have freed them."""
         gpus, wanted = self.launches.gpus, self.managed.model.gpus
-        if not self.is_asleep:
+        if self.state is not ReplicaState.SLEEPING:
             chooses = wanted is not None or gpus.allowed is not None
             self.gpus = await gpus.assign(self.replica, wanted) if chooses else ""
         if gpus.now:
@@ -361,7 +361,7 @@ class Engine(StartingEngine):
                 return
 
     async def _take_over(self, run: EngineRun) -> None:
-        if self.name in self.launches.state_file.sleepers:
+        if self.name in self.launches.state_file.sleepers.names:
             await run.wake()
         self._be_ready(await Start(self).bring_up(run))
 
@@ -466,7 +466,9 @@ class Engine(StartingEngine):
             self.back_off.ready_at = now
         elif state is ReplicaState.FAILED:
             self.back_off.failed(now)
-        self.launches.state_file.sleepers.follow(self.name, state, may_sleep=self.may_sleep)
+        sleepers = self.launches.state_file.sleepers
+        if self.may_sleep or self.name in sleepers.names:
+            sleepers.follow(self.name, state, may_sleep=self.may_sleep)
         if state is not ReplicaState.SLEEPING:
             self.launches.learned.asleep.pop(self.replica, None)
         if state in AT_REST:

@@ -357,11 +357,9 @@ class Host(EngineControl, EngineListener):
                 upstream, run = self._context.upstreams[backend], engine.run
                 if state is ReplicaState.READY and run is not None:
                     upstream.locate(run.process.address)
-                    fleet.locate(backend, run.place.node, run.place.unit)
-                else:
+                elif upstream.pool.origin.host:
                     self._prober.remove(backend)
-                    if upstream.pool.origin.host:
-                        upstream.locate("")
+                    upstream.locate("")
             kept = engine.cache.estimated if engine.keeps_cache and state is not ReplicaState.READY else 0
             self._show(engine, engine.problem, kept)
             if state is ReplicaState.READY and not engine.elsewhere:
@@ -390,19 +388,19 @@ class Host(EngineControl, EngineListener):
     def _show(self, engine: Engine, problem: str = "", cache_kept: int = 0) -> None:
         """Show routing the state of a replica. ``cache_kept``: the tokens that it has again after its launch."""
         wake_s = 0.0 if engine.shown is ReplicaState.READY else engine.wake_s
+        place = NOWHERE if engine.run is None else engine.run.place
         with suppress(NotFound):  # a server elsewhere no longer lists its model
-            self._context.fleet.set_state(engine.replica, engine.shown, wake_s, problem, cache_kept=cache_kept)
+            self._context.fleet.set_state(
+                engine.replica, engine.shown, wake_s, problem, cache_kept=cache_kept, node=place.node, unit=place.unit
+            )
 
     def _probe(self, engine: Engine) -> None:
         """Probe a ready engine, soon, by the current configuration. A server elsewhere is probed anyway."""
         managed, run = engine.managed, engine.run
         if engine.elsewhere or run is None:
             return
-        client = Client(self._context.upstreams[managed.backend], None)
         on_concurrency = None if managed.model.concurrency else partial(self._note_limit, engine)
-        self._prober.add(
-            managed.backend, managed.driver, client, managed.model.health_path, on_concurrency, is_healthy=True
-        )
+        self._prober.add(managed.backend, managed.driver, run.client, engine.check, on_concurrency, is_healthy=True)
 
     # --- facts
 

@@ -134,7 +134,7 @@ class Prober:
         name: str,
         driver: DriverSupport,
         engine: EngineClient,
-        health_path: str = "",
+        check: HealthCheck | None = None,
         on_concurrency: Callable[[int | None], None] | None = None,
         on_models: Callable[[Sequence[ServedModel]], None] | None = None,
         *,
@@ -143,7 +143,7 @@ class Prober:
         """Probe the backend ``name``. Replaces an earlier backend of this name.
 
         The first probe follows at once or, if the backend has just been found healthy (``is_healthy``), a little later:
-        its first requests come before.
+        its first requests come before. ``check``: by default, that of the driver.
 
         ``on_concurrency`` gets the number of requests that the engine says it serves at once, whenever it is asked.
         ``on_models`` gets the models that it lists, before the fleet does.
@@ -154,7 +154,7 @@ class Prober:
             name,
             driver,
             engine,
-            HealthCheck(driver.driver, health_path),
+            check or HealthCheck(driver.driver),
             self._fleet,
             self._checks,
             self._random,

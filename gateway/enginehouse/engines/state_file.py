@@ -110,27 +110,24 @@ class Footprints:
 
 
 class Sleepers:
-    """The names of engines that were put to sleep, from before they are asked until they are ready again or gone.
+    """The ``names`` of engines that were put to sleep, from before they are asked until they are ready again or gone.
 
     Not every engine reports whether it sleeps, and some break if they are woken while they are awake.
     """
 
     def __init__(self, folder: Path) -> None:
         self.file = _KeptFile(folder / "asleep.json", frozenset[str], "a sleeping engine may not be woken")
-        self._names = self.file.read(frozenset())
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._names
+        self.names = self.file.read(frozenset())
 
     def follow(self, name: str, state: ReplicaState, *, may_sleep: bool) -> None:
         """Note that the engine ``name`` has the new ``state``. One that stops and may sleep is asked to sleep next."""
-        names = self._names
+        names = self.names
         if state is ReplicaState.READY or state in AT_REST:
             names = names - {name}
         elif state is ReplicaState.STOPPING and may_sleep:
             names = names | {name}
-        if names != self._names:
-            self._names = names
+        if names != self.names:
+            self.names = names
             self.file.write(names)
 
 

@@ -293,13 +293,16 @@ class Fleet:
         problem: str = "",
         *,
         cache_kept: int = 0,
+        node: str = "",
+        unit: str = "",
     ) -> None:
         """Set the state of a managed replica. ``wake_s``: the expected seconds until it can serve.
 
         ``cache_kept``: the estimated tokens that are in its prefix cache again then.
 
         A ``problem`` becomes the last error of its backend. A launched replica that is not ready counts as healthy,
-        because a request may start it again.
+        because a request may start it again. ``node``, ``unit``: the labels of the place of a ready one; empty if its
+        host has them.
         """
         live, model = self._replica(replica)
         forgiven = not live.info.loads_models and state is not ReplicaState.READY and live.health.reset()
@@ -308,16 +311,13 @@ class Fleet:
         live.states[model] = (state, wake_s, cache_kept)
         if state is not live.offers[model].state:
             live.state_since[model] = self._clock()
-        if state is not ReplicaState.READY:
+        if state is ReplicaState.READY:
+            live.node, live.unit = node, unit
+        else:
             live.pauses.clear(model)
         self._publish(live, "" if forgiven else model)
         if forgiven:
             self._on_health(live.info.name, live.health.health, "")
-
-    def locate(self, name: str, node: str, unit: str) -> None:
-        """Set the labels of the place where a launched backend runs; empty ones if its host has them."""
-        live = self._backend(name)
-        live.node, live.unit = node, unit
 
     def health(self, name: str) -> Health:
         return self._backend(name).health.health
@@ -353,11 +353,14 @@ class Fleet:
         now, known = self._clock(), live.offers.get(model)
         if known is None:
             self._offer(live, live.candidates(self._declared, now))
-        else:
-            self._offer(live, {**live.offers, model: live.candidate(model, known.capabilities, now)})
+        elif (new := live.candidate(model, known.capabilities, now)) is not known:
+            live.offers = {**live.offers, model: new}
+            if self._publishes:
+                self._snapshot = self._snapshot.exchanging(known, new)
         if self.on_facts is not None:
             self.on_facts(live.info.name)
-        if live.pauses.any or self.has_suspects or self._pause_ends < NEVER:
+        pauses = live.pauses
+        if pauses.left_alone_until or pauses.suspicions or self.has_suspects or self._pause_ends < NEVER:
             self._note_pauses(now)
 
     def _note_pauses(self, now: float) -> None:

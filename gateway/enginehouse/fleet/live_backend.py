@@ -66,11 +66,6 @@ class RoutingPauses:
         self.left_alone_until = 0.0
         self.suspicions: dict[str, Suspicion] = {}
 
-    @property
-    def any(self) -> bool:
-        """Whether there was a pause, or is one."""
-        return bool(self.left_alone_until or self.suspicions)
-
     def leave_alone(self, until: float) -> None:
         """Pause the whole backend until then."""
         self.left_alone_until = max(self.left_alone_until, until)
@@ -203,7 +198,7 @@ class LiveBackend:
 
     def candidate(self, model: str, capabilities: Capabilities, now: float) -> Candidate:
         """The candidate of one model, which has these ``capabilities``, at ``now``."""
-        backend, offered = self.info, self.offers.get(model)
+        backend, offered, pauses = self.info, self.offers.get(model), self.pauses
         proxied = model in self.proxied
         unknown = _STOPPED if backend.loads_models else _READY
         state, wake_s, cache_kept = _READY if proxied else self.states.get(model, unknown)
@@ -217,8 +212,8 @@ class LiveBackend:
             problem=self.health.problem,
             late=self.health.late,
             draining=self.draining,
-            paused=self.pauses.why(model, now),
-            suspect=model in self.pauses.suspicions,
+            paused=pauses.why(model, now) if pauses.left_alone_until or pauses.suspicions else "",
+            suspect=model in pauses.suspicions,
             state=state,
             proxied=proxied,
             wake_s=wake_s,

@@ -637,9 +637,9 @@ def test_an_adopted_engine_that_is_awake_is_left_alone(in_virtual_time: Run, sta
 def test_a_list_of_sleepers_that_cannot_be_read_is_begun_anew(tmp_path: Path, content: str) -> None:
     (tmp_path / "asleep.json").write_text(content)
     sleepers = Sleepers(tmp_path)
-    assert "b" not in sleepers
+    assert "b" not in sleepers.names
     sleepers.follow("b", ReplicaState.STOPPING, may_sleep=True)
-    assert "b" in Sleepers(tmp_path)
+    assert "b" in Sleepers(tmp_path).names
 
 
 def test_closing_stops_every_engine_whatever_it_does(in_virtual_time: Run, stage: Stage) -> None:

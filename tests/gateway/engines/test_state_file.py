@@ -113,7 +113,7 @@ def test_what_happened_meanwhile_is_written_when_the_files_are_taken_back(tmp_pa
     again = StateFile(tmp_path)
     assert again.records == {}
     assert again.footprints.known == {"m": 1}
-    assert "a" in again.sleepers
+    assert "a" in again.sleepers.names
     again.close()
 
 

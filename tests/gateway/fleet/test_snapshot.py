@@ -54,6 +54,7 @@ def test_what_did_not_change_is_shared() -> None:
     old = Snapshot().replacing({}, first, PLACES).replacing({}, second, PLACES)
     changed = {"m": candidate("b1", "m", draining=True)}
     new = old.replacing(second, changed, PLACES)
+    assert new == old.exchanging(second["m"], changed["m"])
     assert new.candidates("n") is old.candidates("n")
     assert new.candidates("m")[0] is first["m"]
     assert new.candidates("m")[1] is changed["m"]
