@@ -33,7 +33,7 @@ def metrics_page() -> str:
 
 def _of_plugins() -> Iterator[MetricInfo]:
     registry = load_plugins(PluginSettings(enabled=[])).registry
-    for kind in ("authenticator", "service"):
+    for kind in ("authenticator", "observer", "service"):
         for type in registry.types(kind):
             yield from getattr(registry.get(kind, type).factory, "metrics", ())
 

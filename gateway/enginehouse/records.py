@@ -6,6 +6,7 @@ from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.domain.request_facts import AttemptFacts, RequestFacts
 from enginehouse.domain.request_record import EngineTimings, StreamGap
 from enginehouse.interfaces.exporters import ExportCounters, Sampling, SwapRecord, TracedRequest
+from enginehouse.interfaces.observers import Figures
 from enginehouse.telemetry.trace_context import UPSTREAM_SPAN, span_number
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "AttemptFacts",
     "EngineTimings",
     "ExportCounters",
+    "Figures",
     "RequestFacts",
     "Sampling",
     "StreamGap",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, TypeVar
+
+import msgspec
 
 T = TypeVar("T")
 
@@ -21,6 +23,15 @@ def expect_sequence(method: str, value: object) -> None:
     """Raise ``AssertionError`` unless ``value``, returned by ``method``, is a sequence other than a string."""
     if not isinstance(value, Sequence) or isinstance(value, str):  # writing the text takes longer than most checks
         raise AssertionError(f"{method} must return a sequence (a list or a tuple), got {value!r}")
+
+
+def expect_status(status: object) -> None:
+    """Raise ``AssertionError`` unless ``status``, returned by a method of that name, is a mapping for JSON."""
+    expect(isinstance(status, Mapping), f"status must return a mapping, got {status!r}")
+    try:
+        msgspec.json.encode(status)
+    except (TypeError, ValueError) as error:
+        raise AssertionError(f"status must be for JSON: {error}") from None
 
 
 async def within(seconds: float, what: str, made: Any) -> Any:

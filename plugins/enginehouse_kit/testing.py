@@ -50,6 +50,7 @@ from enginehouse_kit.checks import (
 )
 from enginehouse_kit.fake_effects import AtMost, FakeEffects, FakeSwap, OneAtATime
 from enginehouse_kit.fake_engine import FakeEngineClient, FakeShare
+from enginehouse_kit.fake_figures import FakeFigures
 from enginehouse_kit.fake_service_gateway import FakeGatewayRequest, FakeServiceGateway
 from enginehouse_kit.installed.listing import Row, installed_plugins
 from enginehouse_kit.make import candidate, request, request_record, requirements
@@ -60,6 +61,7 @@ __all__ = [
     "AtMost",
     "FakeEffects",
     "FakeEngineClient",
+    "FakeFigures",
     "FakeGatewayRequest",
     "FakeServiceGateway",
     "FakeShare",

@@ -1,4 +1,4 @@
-"""What bundled services add to a gateway: metrics and pages."""
+"""What bundled services and observers add to a gateway: metrics and pages."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ def metrics_with(services: Collection[str]) -> Sequence[MetricInfo]:
     return [
         *ALL,
         *Callers.metrics,
+        *(metric for type in _REGISTRY.types("observer") for metric in _REGISTRY.get("observer", type).factory.metrics),
         *(metric for type in services for metric in _REGISTRY.create("service", type).metrics),
     ]
 

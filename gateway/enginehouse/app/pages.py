@@ -142,6 +142,7 @@ class Pages(NamedTuple):
             "trace_url": config.telemetry.trace_url,
             "uptime_s": round(current.path.outside.clock.epoch() - since, 3),
             **self.services.status(),
+            **current.path.observers.status(),
             "services": self.services.rows(),
             "kv_events": current.path.caches.figures(),
             "workers": self.workers(),

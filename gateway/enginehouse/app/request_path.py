@@ -81,6 +81,8 @@ class RequestPath:
             lambda name: Client(self.relay.context.upstreams[name], self.config.checks.timeout)
         )
         context = self._context(queues, traces)
+        for plugin, observer in observers:
+            prepare(registry, "observer", plugin.type, partial(context.counters.lend, observer))
         self.relay = Relay(
             context,
             RecordDelivery(self.observers.callbacks("finished"), outside.clock.now),

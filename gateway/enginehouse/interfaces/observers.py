@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from enginehouse.domain.metric_info import MetricInfo
 from enginehouse.domain.replica import Health, ReplicaState, Route
 from enginehouse.domain.request_facts import RequestFacts
 from enginehouse.domain.request_record import RequestRecord
@@ -17,12 +18,41 @@ if TYPE_CHECKING:  # the process that exports needs no services
     from enginehouse.interfaces.services import Configured
 
 
+class Figures(Protocol):
+    """What an observer counts of its ``metrics``. ``labels``: the values of a metric's labels, in their order.
+
+    Where several processes serve requests, the one that answers operators has the sums of all.
+    """
+
+    def count(self, metric: MetricInfo, labels: Sequence[str] = (), number: int = 1) -> None:
+        """Add to a series of a counter; a ``number`` of 0 shows the series before its first event.
+
+        A metric has at most ``telemetry.max_series`` series: what is counted in further ones is counted as ``other``.
+        """
+
+    def observe(self, metric: MetricInfo, labels: Sequence[str], seconds: float) -> None:
+        """Add a time to a series of a histogram."""
+
+    def measured(self, metric: MetricInfo) -> Sequence[tuple[tuple[str, ...], int, float]]:
+        """Every series: its labels, how much was counted or how many times were observed, and the sum of the times."""
+
+
 class Observer(ABC):  # noqa: B024 - every event is optional
     """Override the methods of the events that you need. An event that no observer overrides costs nothing.
 
     Methods must return at once. The gateway logs an exception, which has no other effect. Where several processes serve
     requests, each has an observer of its own.
     """
+
+    metrics: ClassVar[Sequence[MetricInfo]] = ()
+    """The counters and histograms that it counts in its ``Figures``."""
+
+    def use_figures(self, figures: Figures) -> None:
+        """Keep what ``metrics`` are counted in. Called once, before all else."""
+
+    def status(self) -> Mapping[str, Any]:
+        """What ``/api/status`` shows besides: its own keys, for JSON. Asked in the process that answers operators."""
+        return {}
 
     def start(self) -> Awaitable[None] | None:
         """Begin to work, on the running event loop. May be a coroutine, which may run until ``stop``."""

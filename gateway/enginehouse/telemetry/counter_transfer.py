@@ -36,13 +36,13 @@ class SeriesTotals(msgspec.Struct, array_like=True):
 
 
 class CountedTotals(msgspec.Struct, array_like=True):
-    """What ``Counters`` have counted. ``by_metric``, ``times``: in their order, with the values of their labels."""
+    """What ``Counters`` have counted. ``by_metric``, ``times``: by the metric's name, with the values of its labels."""
 
     unrouted: int
     unrouted_failed: int
     series: list[SeriesTotals]
-    by_metric: list[list[tuple[tuple[str, ...], int]]]
-    times: list[list[tuple[tuple[str, ...], HistogramCounts]]]
+    by_metric: dict[str, list[tuple[tuple[str, ...], int]]]
+    times: dict[str, list[tuple[tuple[str, ...], HistogramCounts]]]
 
 
 def take(counters: Counters) -> CountedTotals:
@@ -51,8 +51,11 @@ def take(counters: Counters) -> CountedTotals:
         counters.unrouted,
         counters.unrouted_failed,
         [_series(*each) for each in counters],
-        [counters.labelled(metric) for metric in counters.by_metric],
-        [[(labels, _counts(each)) for labels, each in counters.labelled_times(metric)] for metric in counters.times],
+        {metric.name: counters.labelled(metric) for metric in counters.by_metric},
+        {
+            metric.name: [(labels, _counts(each)) for labels, each in counters.labelled_times(metric)]
+            for metric in counters.times
+        },
     )
     counters.forget_series()
     counters.unrouted = counters.unrouted_failed = 0
@@ -73,12 +76,12 @@ def add(counters: Counters, totals: CountedTotals) -> None:
             add_histogram(getattr(series, name), counted)
         for keyed in each.keys:
             _add_key(counters.key_counts(series, keyed.key), keyed)
-    for counter, numbers in zip(counters.by_metric.values(), totals.by_metric, strict=True):
-        for labels, number in numbers:
-            counter[labels[0] if len(labels) == 1 else labels] += number
-    for times, told in zip(counters.times.values(), totals.times, strict=True):
-        for labels, counted in told:
-            add_histogram(times[labels[0] if len(labels) == 1 else labels], counted)
+    for metric in counters.by_metric:
+        for labels, number in totals.by_metric.get(metric.name, ()):
+            counters.count(metric, labels, number)
+    for metric in counters.times:
+        for labels, counted in totals.times.get(metric.name, ()):
+            add_histogram(counters.histogram(metric, labels), counted)
 
 
 def take_histogram(histogram: Histogram) -> HistogramCounts:

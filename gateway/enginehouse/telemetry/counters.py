@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from enginehouse.domain.errors import shortened
 from enginehouse.domain.request_facts import RequestFacts
 from enginehouse.interfaces.exporters import SwapRecord
+from enginehouse.interfaces.observers import Observer
 from enginehouse.telemetry import metric_list as metrics
 from enginehouse.telemetry.metric_list import MetricInfo
 
@@ -165,10 +166,11 @@ class Series:
 class Counters:
     """Everything counted since the gateway started.
 
-    ``by_metric``, ``times``: the counters and the histograms of what is rare, whose metrics tell what they count. Their
-    keys are the values of the metric's labels, or the value of its only one.
-    ``max_series``: the most pairs of backend and model with series, and the most counts of keys that share a pair with
-    others; all others are counted as ``other``.
+    ``by_metric``, ``times``: the counters and the histograms of what is rare, whose metrics tell what they count:
+    those of observers, too, who get this as their ``Figures``. Their keys are the values of the metric's labels, or the
+    value of its only one.
+    ``max_series``: the most pairs of backend and model with series, the most counts of keys that share a pair with
+    others, and the most series of a metric of an observer; all others are counted as ``other``.
     """
 
     def __init__(self, max_series: int = _MAX_SERIES) -> None:
@@ -207,6 +209,49 @@ class Counters:
 
     def _histogram(self, metric: MetricInfo) -> defaultdict[Any, Histogram]:
         return self.times.setdefault(metric, defaultdict(Histogram))
+
+    def lend(self, observer: Observer) -> None:
+        """Have the metrics of an observer, and let it count in them. Raises ``ValueError`` for a gauge."""
+        for metric in observer.metrics:
+            if metric.kind == "gauge":
+                raise ValueError(f"{metric.name} is a gauge: only counters and histograms add up")
+            if metric.kind == "counter":
+                self._counter(metric)
+            else:
+                self._histogram(metric)
+        observer.use_figures(self)
+
+    def count(self, metric: MetricInfo, labels: Sequence[str] = (), number: int = 1) -> None:
+        """Add ``number`` to a series of a counter."""
+        counter = self.by_metric[metric]
+        counter[self._key(metric, labels, counter)] += int(number)
+
+    def observe(self, metric: MetricInfo, labels: Sequence[str], seconds: float) -> None:
+        """Add a time to a series of a histogram."""
+        self.histogram(metric, labels).observe(seconds)
+
+    def histogram(self, metric: MetricInfo, labels: Sequence[str]) -> Histogram:
+        """A series of a histogram."""
+        times = self.times[metric]
+        histogram: Histogram = times[self._key(metric, labels, times)]
+        return histogram
+
+    def _key(self, metric: MetricInfo, labels: Sequence[str], known: dict[Any, Any]) -> Any:
+        """The key of the series with these values of its labels, or of that of all others if too many are ``known``."""
+        key = labels[0] if len(labels) == 1 else tuple(labels)
+        if key in known:
+            return key
+        if len(labels) != len(metric.labels):
+            raise ValueError(f"{metric.name} has the labels {metric.labels}, got values for {len(labels)}")
+        full = len(known) >= self.max_series
+        values = [OTHER if full else shortened(each) for each in labels]
+        return values[0] if len(values) == 1 else tuple(values)
+
+    def measured(self, metric: MetricInfo) -> list[tuple[tuple[str, ...], int, float]]:
+        """Every series of a counter or a histogram: the values of its labels, its number and the sum of its times."""
+        if metric in self.times:
+            return [(labels, sum(each.counts), each.total) for labels, each in self.labelled_times(metric)]
+        return [(labels, number, 0.0) for labels, number in self.labelled(metric)]
 
     def labelled(self, metric: MetricInfo) -> list[tuple[tuple[str, ...], int]]:
         """A counter of ``by_metric``, each number with the values of all labels."""

@@ -192,4 +192,4 @@ WORKER_BUSY = _gauge(
 BUILD = _gauge("enginehouse_build_info", "1, with the versions that run.", ("version", "python"))
 
 ALL = tuple(value for value in globals().values() if isinstance(value, MetricInfo))
-"""Every metric but those of callers, of services and of the process."""
+"""Every metric but those of callers, of observers, of services and of the process."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import run_within
@@ -15,6 +15,8 @@ from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.services import Configured
 from enginehouse.telemetry.plugin_failures import await_plugin, log_plugin_failure
 from enginehouse.telemetry.plugin_times import SampledCall
+
+T = TypeVar("T")
 
 _STOP_S: Final = 5.0
 
@@ -51,16 +53,24 @@ class Observers:
 
     def at_end(self, configured: Configured) -> Callbacks:
         """What observers of plugins want called with each request that ends, while ``configured`` is in force."""
-        self._at_end = []
+        asked = self._ask("at_end", lambda observer: observer.at_end(configured))
+        self._at_end = [self._sampled(observer, wanted) for observer, wanted in asked if wanted is not None]
+        return self._at_end
+
+    def status(self) -> dict[str, Any]:
+        """What observers of plugins show in ``/api/status``."""
+        asked = self._ask("status", lambda observer: dict(observer.status()))
+        return {key: value for _, shown in asked for key, value in shown.items()}
+
+    def _ask(self, method: str, ask: Callable[[Observer], T]) -> Sequence[tuple[Observer, T]]:
+        """What each installed observer answers to its ``method``. One that raises is logged and left out."""
+        answers = []
         for each in self._installed:
             try:
-                wanted = each.at_end(configured)
-            except BaseException as error:
-                log_plugin_failure(self._plugin_of(each), "failed in at_end", error)
-                continue
-            if wanted is not None:
-                self._at_end.append(self._sampled(each, wanted))
-        return self._at_end
+                answers.append((each, ask(each)))
+            except BaseException as error:  # noqa: PERF203 - one that fails must not stop the others
+                log_plugin_failure(self._plugin_of(each), f"failed in {method}", error)
+        return answers
 
     def added(self, event: str) -> Sequence[Callable[..., None]]:
         """The methods for ``event`` of observers that were added: of the gateway's own, not those of plugins."""

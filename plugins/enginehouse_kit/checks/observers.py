@@ -14,7 +14,8 @@ from enginehouse.errors import LoadFailed
 from enginehouse.records import TelemetrySettings
 from enginehouse.routing_facts import Reason
 from enginehouse.tickets import SwapDone, SwapId
-from enginehouse_kit.expect import expect, warn_if_slow, within
+from enginehouse_kit.expect import expect, expect_status, warn_if_slow, within
+from enginehouse_kit.fake_figures import FakeFigures
 from enginehouse_kit.fake_service_gateway import FakeServiceGateway
 from enginehouse_kit.make import candidate, request_record, requirements
 from enginehouse_kit.rescheduling import Migrated, Migration
@@ -28,9 +29,11 @@ def check_observer(factory: Callable[[], Observer]) -> None:
 
     The events come between ``start`` and ``stop``, which must return within 5 seconds. An observer that has one of
     these gets an event loop, so call the check in a synchronous test. An ``Exporter`` must sample a share from 0 to 1,
-    whatever ``[telemetry]`` says, or nothing. ``at_end`` must return what can be called, or nothing.
+    whatever ``[telemetry]`` says, or nothing. ``at_end`` must return what can be called, or nothing. Figures must be of
+    its ``metrics``, with a text for each label, and ``status`` must be for JSON.
     """
     it = factory()
+    it.use_figures(FakeFigures(it.metrics))
     if isinstance(it, Exporter):
         for settings in (TelemetrySettings(), TelemetrySettings(traces="off"), TelemetrySettings(sample_ratio=0.5)):
             sampling = it.sampling(settings)
@@ -67,6 +70,7 @@ def _check_events(it: Observer) -> None:
         expect(returned is None, f"{name} must return nothing, got {returned!r}")
         expect(_same(facts, before), f"{name} must not change its arguments")
         warn_if_slow(name, lambda: getattr(it, name)(*facts))  # noqa: B023
+    expect_status(it.status())
 
 
 def events() -> Iterator[Event]:

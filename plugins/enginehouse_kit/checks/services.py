@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
-
-import msgspec
 
 from enginehouse import Service
 from enginehouse.services import MetricInfo
-from enginehouse_kit.expect import expect, within
+from enginehouse_kit.expect import expect, expect_status, within
 from enginehouse_kit.fake_service_gateway import FakeServiceGateway
 
 _START_S, _STOP_S = 10.0, 5.0
@@ -49,12 +46,7 @@ async def _check(factory: Callable[[], Service], folder: Path) -> None:
 
 
 def _look(it: Service) -> None:
-    status: Any = it.status()
-    expect(isinstance(status, Mapping), f"status must return a mapping, got {status!r}")
-    try:
-        msgspec.json.encode(status)
-    except (TypeError, ValueError) as error:
-        raise AssertionError(f"status must be for JSON: {error}") from None
+    expect_status(it.status())
     for metric, series in it.measure().items():
         expect(isinstance(metric, MetricInfo), f"measure must have MetricInfo as keys, got {metric!r}")
         expect(metric in it.metrics, f"'{metric.name}' must be among the metrics of the class")

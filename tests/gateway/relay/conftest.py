@@ -19,7 +19,16 @@ from tests.support.web_sockets import Dial, StartSocketEngine, dialled, socket_e
 
 _WITH_WORKERS = frozenset(
     f"test_{topic}"
-    for topic in ("endpoints", "engine_errors", "filters", "history", "limited", "mirror_figures", "operations")
+    for topic in (
+        "endpoints",
+        "engine_errors",
+        "filters",
+        "history",
+        "limited",
+        "mirror_figures",
+        "observer_figures",
+        "operations",
+    )
 )
 _ON_BOTH_LOOPS = {f"test_{topic}.py" for topic in ("aborts", "pressure", "progress", "streaming", "tls")}
 

@@ -34,4 +34,10 @@ def test_no_bundled_type_has_a_fault_that_a_start_would_find_in_others() -> None
 
 
 def test_the_check_of_observers_has_every_event() -> None:
-    assert {name for name, _ in events()} == set(methods(Observer)) - {"start", "stop", "at_end"}
+    assert {name for name, _ in events()} == set(methods(Observer)) - {
+        "start",
+        "stop",
+        "at_end",
+        "use_figures",
+        "status",
+    }

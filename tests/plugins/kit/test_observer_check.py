@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import pytest
 
 from enginehouse import Observer, RequestRecord, Requirements, Route
+from enginehouse.records import Figures
+from enginehouse.services import MetricInfo
 from enginehouse.tickets import SwapDone
 from enginehouse_kit.testing import check_observer
 
@@ -45,6 +48,53 @@ class StopsLate(Observer):
         raise ValueError("lost")
 
 
+SEEN = MetricInfo("counter", "acme_seen", "Requests.", ("model",))
+
+
+class Counts(Observer):
+    """Counts in one metric, and shows that."""
+
+    metrics: ClassVar[Sequence[MetricInfo]] = (SEEN,)
+    labels: tuple[Any, ...] = ("m",)
+
+    def use_figures(self, figures: Figures) -> None:
+        self._figures = figures
+
+    def finished(self, record: RequestRecord) -> None:
+        self._figures.count(SEEN, self.labels)
+
+    def status(self) -> Any:
+        return {"acme": self._figures.measured(SEEN)}
+
+
+class CountsAllInOne(Counts):
+    labels = ()
+
+
+class CountsNumbers(Counts):
+    labels = (200,)
+
+
+class CountsElsewhere(Counts):
+    metrics = ()
+
+
+class Gauges(Observer):
+    metrics = (SEEN._replace(kind="gauge"),)
+
+
+class Times(Counts):
+    metrics = (SEEN._replace(kind="histogram"), SEEN)
+
+    def queue_changed(self) -> None:
+        self._figures.count(self.metrics[0], ("m",))
+
+
+class ShowsAnObject(Counts):
+    def status(self) -> Any:
+        return {"acme": self}
+
+
 class Queues(Observer):
     """Its queue is made by ``start``, and empty after ``stop``."""
 
@@ -72,6 +122,12 @@ class Queues(Observer):
         (Fails, ValueError, "no file"),
         (StopsLate, ValueError, "lost"),
         (Expects, IndexError, "tuple index out of range"),
+        (CountsAllInOne, AssertionError, "'acme_seen' needs texts for the labels"),
+        (CountsNumbers, AssertionError, "'acme_seen' needs texts for the labels"),
+        (CountsElsewhere, AssertionError, "'acme_seen' must be among the metrics of the class"),
+        (Gauges, AssertionError, "'acme_seen' must be a counter or a histogram"),
+        (Times, AssertionError, "'acme_seen' is a histogram, not a counter"),
+        (ShowsAnObject, AssertionError, "status must be for JSON"),
     ],
 )
 def test_an_observer_that_breaks_a_rule_is_caught(broken: type[Observer], error: type[Exception], rule: str) -> None:
@@ -82,3 +138,4 @@ def test_an_observer_that_breaks_a_rule_is_caught(broken: type[Observer], error:
 def test_an_observer_that_keeps_the_rules_passes() -> None:
     check_observer(Observer)
     check_observer(Queues)
+    check_observer(Counts)
