@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from enginehouse.interfaces.exporters import Exporter as Exporter
     from enginehouse.interfaces.extractors import Extractor as Extractor
     from enginehouse.interfaces.filters import Filter as Filter
+    from enginehouse.interfaces.hand_overs import HandOver as HandOver
     from enginehouse.interfaces.hooks import Kind as Kind
     from enginehouse.interfaces.hooks import Register as Register
     from enginehouse.interfaces.hooks import hookimpl as hookimpl
@@ -73,6 +74,7 @@ _MODULES = {
     "WebSocketServer": "enginehouse.relay.web_socket_server",
     "Service": "enginehouse.interfaces.services",
     "Continuer": "enginehouse.interfaces.continuers",
+    "HandOver": "enginehouse.interfaces.hand_overs",
     "Observer": "enginehouse.interfaces.observers",
     "Exporter": "enginehouse.interfaces.exporters",
     "Body": "enginehouse.domain.request",

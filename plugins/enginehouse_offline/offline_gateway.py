@@ -17,7 +17,6 @@ from enginehouse.config.load_config import load_config_or_embedded
 from enginehouse.config.rules import LOCAL_HOST
 from enginehouse.model_sources import PulledModels
 from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.relay.jobs.pairs import hand_over_rules
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.routing.body.read import end_user, read_request
 from enginehouse.routing.recorder import explain_unread
@@ -77,7 +76,7 @@ class OfflineGateway(ConfiguredPlugins):
         needs.caller, needs.user = caller, end_user(asked.body, config.auth.hash_users)
         router.apply_rules(needs, headers, rehearsal=True)
         drivers = drivers_by_backend(config, build_drivers(config, self._registry, {}, Outside()))
-        return router.explain(needs, fleet.snapshot, hand_over_rules(drivers, path))
+        return router.explain(needs, fleet.snapshot, drivers)
 
     def explain_swap(self, target: str, running: Sequence[str]) -> SwapPlan:
         """Which of the models ``running``, the least recently used first, would stop so that ``target`` can run."""

@@ -255,7 +255,7 @@ class VirtualGateway:
     @property
     def hands_over(self) -> bool:
         """Whether one engine may read a prompt for another one."""
-        return self._context.router.strategies.hands_over
+        return self._context.router.hands_over
 
     @property
     def counts(self) -> VirtualCounts:

@@ -64,6 +64,7 @@ def make_router(
         Aliases(aliases or {}),
         fallbacks or {},
         now=now,
+        hand_over=(_bundled("hand_over", "pairs"), BUNDLED.create("hand_over", "pairs")),
     )
 
 

@@ -45,6 +45,11 @@ MISSING = {
     ),
     "access_log": ("[telemetry]\naccess_log = true\n", "telemetry.access_log", "enable the plugin 'access_log'"),
     "continuation": ("[routing]\ngather = true\n", "routing.gather", "enable the plugin 'continuation'"),
+    "pairs": (
+        '[backends.x]\nurl = "http://x"\ndriver = "sglang"\nrole = "decode"\n',
+        "backends.x.role",
+        "enable the plugin 'pairs'",
+    ),
     "interception": ('interceptors = ["loops"]\n', "interceptors", "enable the plugin 'interception'"),
     "guards": ('guards = ["mask"]\n', "guards", "enable the plugin 'guards'"),
     "local": ('[models.m]\ndriver = "sim"\n', "hosts.local.launcher", "disabled plugins: local"),

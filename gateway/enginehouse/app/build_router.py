@@ -7,6 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
+from enginehouse.app.build_relay import find_only
 from enginehouse.app.config_diff import differences
 from enginehouse.app.plugin_instances import create, create_installed, identity, prepare
 from enginehouse.config.parameters import plugin_table
@@ -43,7 +44,7 @@ _OF_THE_RELAY = frozenset(
     }
 )
 """The keys of ``[routing]`` that no router reads."""
-_ROUTING_KINDS = ("extractor", "filter", "scorer", "strategy")
+_ROUTING_KINDS = ("extractor", "filter", "scorer", "strategy", "hand_over")
 
 
 class _MadeStrategy(NamedTuple):
@@ -93,6 +94,7 @@ def build_router(
         aliases=Aliases(routing.aliases),
         fallbacks=routing.fallbacks,
         now=clock.now,
+        hand_over=find_only(config, registry, "hand_over", "hand prompts over"),
     )
 
 

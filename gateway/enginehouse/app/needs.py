@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from enginehouse.config.schema import Config, LimitSettings, ModelSettings, ReplicaRange
 from enginehouse.config.shape import Path, dotted
 from enginehouse.domain.errors import ConfigError
+from enginehouse.domain.replica import Role
 from enginehouse.interfaces.accounting import Accounting
-from enginehouse.interfaces.drivers import SupportsLoading
+from enginehouse.interfaces.drivers import SupportsHandOver, SupportsLoading
 from enginehouse.plugin_manager.registry import Registered, Registry
 
 
@@ -25,6 +26,9 @@ def unmet_needs(config: Config, registry: Registry) -> Iterator[ConfigError]:
     if not registry.types("continuer"):
         for path in _of_continuers(config):
             yield _unmet("no enabled plugin continues streams", path, "continuation")
+    if not registry.types("hand_over"):
+        for path in _of_hand_overs(config, registry):
+            yield _unmet("no enabled plugin has one engine read prompts for another one", path, "pairs")
     if accounting_type(registry) is None:
         for path in _of_accounting(config):
             yield _unmet("no enabled plugin counts requests", path, "callers")
@@ -99,6 +103,24 @@ def _of_continuers(config: Config) -> Iterator[Path]:
             yield "models", name, "broken_stream"
     if config.rescheduling.enabled:
         yield "rescheduling", "enabled"
+
+
+def _of_hand_overs(config: Config, registry: Registry) -> Iterator[Path]:
+    """The keys that have one engine read prompts for another one."""
+    types = {type for type in registry.types("driver") if _makes(registry.get("driver", type), SupportsHandOver)}
+    yield from (path for path, driver, _ in roles_of(config) if driver in types)
+    if config.rescheduling.enabled and config.rescheduling.adaptive_pd:
+        yield "rescheduling", "adaptive_pd"
+
+
+def roles_of(config: Config) -> Iterator[tuple[Path, str, Role]]:
+    """The keys of all roles but the neutral one, and the types of the drivers."""
+    for name, backend in config.backends.items():
+        if backend.role is not Role.NEUTRAL:
+            yield ("backends", name, "role"), backend.driver, backend.role
+    for name, model in config.models.items():
+        if model.launches and model.role is not Role.NEUTRAL:
+            yield ("models", name, "role"), model.engine_driver, model.role
 
 
 def _of_accounting(config: Config) -> Iterator[Path]:

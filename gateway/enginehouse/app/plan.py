@@ -13,6 +13,7 @@ from enginehouse.aio.slow_work import run_slowly
 from enginehouse.app.build import build_driver, build_launcher, build_sources, build_swapper, driver_types
 from enginehouse.app.build_router import make_strategy
 from enginehouse.app.config_diff import differences
+from enginehouse.app.needs import roles_of
 from enginehouse.app.plugin_instances import check_parameters, create
 from enginehouse.config.scheduling import ReschedulingSettings
 from enginehouse.config.schema import Config, HostSettings, ModelSettings
@@ -280,14 +281,10 @@ def _joined(keys: Mapping[Role, Sequence[str]]) -> str:
 
 def _keys_by_role(config: Config, driver: str) -> dict[Role, Sequence[str]]:
     """The keys that set the roles of the backends of ``driver``. Neutral ones are left out."""
-    tables = [(f"backends.{name}", each.driver, each.role) for name, each in config.backends.items()]
-    tables += [
-        (f"models.{name}", each.engine_driver, each.role) for name, each in config.models.items() if each.launches
-    ]
     keys: dict[Role, list[str]] = {}
-    for table, type, role in tables:
-        if type == driver and role is not Role.NEUTRAL:
-            keys.setdefault(role, []).append(f"{table}.role")
+    for path, type, role in roles_of(config):
+        if type == driver:
+            keys.setdefault(role, []).append(dotted(path))
     return dict(keys)
 
 

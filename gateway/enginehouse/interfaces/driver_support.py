@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from enginehouse.domain.continuation import Continuation, PartialAnswer
 from enginehouse.domain.errors import CannotContinue
+from enginehouse.domain.replica import Role
 from enginehouse.interfaces.drivers import (
     Driver,
     EngineClient,
@@ -53,6 +54,10 @@ class DriverSupport(NamedTuple):
     hand_over: SupportsHandOver | None
     bootstrap: SupportsBootstrap | None
     cache: KeepsCache | None
+
+    def serves_alone(self, role: Role) -> bool:
+        """Whether an engine with this role serves a request without another one."""
+        return self.bootstrap is None or role is Role.NEUTRAL
 
 
 def support_of(driver: Driver) -> DriverSupport:

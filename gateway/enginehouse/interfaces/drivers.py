@@ -370,7 +370,8 @@ class SupportsCacheEvents(ABC):
 class SupportsHandOver:
     """A driver of engines that can read a prompt and hand its KV cache over to another one.
 
-    The gateway passes vLLM's ``kv_transfer_params`` from the first engine to the second one, so there is no method.
+    The bundled hand-over passes vLLM's ``kv_transfer_params`` from the first engine to the second one, so there is no
+    method.
     """
 
 

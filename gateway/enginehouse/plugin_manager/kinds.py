@@ -18,6 +18,7 @@ from enginehouse.interfaces.driver_support import SUPPORTS
 from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
+from enginehouse.interfaces.hand_overs import HandOver
 from enginehouse.interfaces.hooks import Kind as Kind
 from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.misspelt import misspelt
@@ -71,6 +72,12 @@ KINDS: tuple[Kind, ...] = (
         Continuer,
         "what keeps streams and continues them at other engines. A gateway has one at most.",
         stays=True,
+    ),
+    Kind(
+        "hand_over",
+        "register_hand_overs",
+        HandOver,
+        "what has one engine read the prompt of a request that another one answers. A gateway has one at most.",
     ),
     Kind(
         "middleware",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from enginehouse.domain.errors import EnginehouseError, UpstreamError
+from enginehouse.domain.errors import EnginehouseError
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import SupportsFigures, ThinkingFields
 from enginehouse.interfaces.launch_spec import LaunchSpec
@@ -76,25 +76,6 @@ class EngineFacts:
             said.asking = asyncio.ensure_future(self._ask_order(driver.figures, upstream, said))
         return said.order
 
-    async def bootstrap_port(self, upstream: Upstream) -> int | None:
-        """``SupportsBootstrap.bootstrap_port`` of the engine behind ``upstream``. Raises as that does.
-
-        Raises ``UpstreamError`` if a reload has removed the backend.
-        """
-        driver = self._drivers.get(upstream.name)
-        if driver is None or driver.bootstrap is None:
-            raise UpstreamError(f"The configuration no longer has backend '{upstream.name}'")
-        said = self._of(upstream)
-        if not said.has_port:
-            said.port = await driver.bootstrap.bootstrap_port(Client(upstream, _TIMEOUT_S))
-            said.has_port = True
-        return said.port
-
-    def remove_port(self, backend: str) -> None:
-        """Ask for the port again before the next request."""
-        if backend in self._said:
-            self._said[backend].has_port = False
-
     def _of(self, upstream: Upstream) -> _Said:
         said = self._said.get(upstream.name)
         if said is None or said.connections is not upstream.pool:
@@ -121,5 +102,3 @@ class _Said:
         self.order = 0
         self.order_until = 0.0
         self.asking: asyncio.Task[None] | None = None
-        self.port: int | None = None
-        self.has_port = False

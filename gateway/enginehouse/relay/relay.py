@@ -192,10 +192,9 @@ class Relay:
         decoded: InferenceRequest | None = None,
     ) -> RelayedRequest:
         request_id, context = self.request_id(headers), self.context
-        hands_over = context.router.strategies.hands_over
         job = (
             HandOverJob(context, path, headers, request_id)
-            if hands_over
+            if context.router.hands_over
             else InferenceJob(context, path, headers, request_id)
         )
         if context.gather:

@@ -31,7 +31,7 @@ class Recorder:
         runner_of: Callable[[str], StrategyRunner],
         now: float,
     ) -> None:
-        self.passed_over: list[str] = []
+        self.passed_over: tuple[str, ...] = ()
         self._requirements = requirements
         self._filter_chain = filter_chain
         self._runner_of = runner_of

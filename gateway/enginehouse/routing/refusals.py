@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from enginehouse.domain.errors import (
     CapabilityMismatch,
     FallbackExhausted,
-    InvalidRequest,
     ModelNotFound,
     NoHealthyBackend,
     RequestError,
@@ -49,14 +48,6 @@ def _left_no_zone(errors: Mapping[str, RequestError]) -> bool:
 def unknown_model(model: str, unlisted: Sequence[str]) -> RequestError:
     """The error for a model that no backend lists: 404, or 503 while one of the backends ``unlisted`` may have it."""
     return NoHealthyBackend(model, unlisted=unlisted) if unlisted else ModelNotFound(model)
-
-
-def unpaired(requirements: Requirements) -> RequestError:
-    """The error of a request to an endpoint for which engines of a model cannot pair up, and serve nothing alone."""
-    return InvalidRequest(
-        f"Model '{requirements.model}' has only servers with the roles prefill and decode, which cannot pair up for "
-        f"{requirements.path}: use /v1/chat/completions or /v1/completions"
-    )
 
 
 def _spent(errors: Mapping[str, RequestError]) -> RequestError:

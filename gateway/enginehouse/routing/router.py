@@ -5,50 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.config.routing import Aliases
-from enginehouse.domain.errors import FallbackExhausted, NoHealthyBackend, RequestError
+from enginehouse.domain.errors import RequestError
 from enginehouse.domain.explanation import Explanation, RouteDetails
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate, Reason, Route, Snapshot
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import InferenceRequest, Requirements
+from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
+from enginehouse.interfaces.hand_overs import PairChoice
 from enginehouse.routing.decision_plugins import FilterChain, StrategyTable, must_wait
-from enginehouse.routing.guards import GuardedExtractor, GuardedScorer
+from enginehouse.routing.guards import GuardedExtractor, GuardedScorer, of_type
 from enginehouse.routing.models_to_try import ModelsToTry, ModelToTry
 from enginehouse.routing.recorder import Recorder, refused_details
-from enginehouse.routing.refusals import refusal, unpaired
+from enginehouse.routing.refusals import refusal
 from enginehouse.routing.rules import Rules, Zones
-from enginehouse.telemetry.plugin_failures import plugin_failed
+from enginehouse.telemetry.plugin_failures import plugin_errors, plugin_failed, wrong_result
 from enginehouse.telemetry.plugin_times import SampledCall
 
 _MATCH: Final = Reason.MATCH  # compiled code reads this name at once, and the enumeration's in 0.2 us
 _RETRY: Final = Reason.RETRY
 _NEVER_LEFT: Final = frozenset({"zone", "rule"})
 """The filters that no move, hedge or continuation goes around."""
-
-
-def _may_pair(prefill: Candidate, decode: Candidate) -> bool:
-    return True
-
-
-class HandOverRules(NamedTuple):
-    """Which engines hand prompts over or take them, which serve a request alone, and which make a pair.
-
-    ``pairs``: requests to the endpoint are handed over at all.
-    """
-
-    can_hand_over: Callable[[Candidate], bool]
-    serves_alone: Callable[[Candidate], bool]
-    can_pair: Callable[[Candidate, Candidate], bool] = _may_pair
-    pairs: bool = True
-
-
-NO_HAND_OVER: Final = HandOverRules(lambda _: False, lambda _: True)
 
 
 class Router:
@@ -60,7 +43,8 @@ class Router:
     Plugins are given as pairs of identity and instance; ``scorers`` are those of other distributions,
     which the strategies have. ``now``: the clock; ``zones``: those of ``[zones]``, and ``rules``: those of
     ``[[routing.rules]]``; ``has_rules``: whether there are any of them. ``filter_drops`` counts the candidates that
-    each filter dropped.
+    each filter dropped. ``hand_over``: the plugin by which two engines serve a request, if there is one;
+    ``hands_over``: whether a strategy makes use of it.
     """
 
     def __init__(
@@ -74,6 +58,7 @@ class Router:
         now: Callable[[], float] = SYSTEM_CLOCK.now,
         zones: Zones | None = None,
         rules: Rules | None = None,
+        hand_over: tuple[PluginId, Any] | None = None,
     ) -> None:
         self._now = now
         self._zones = zones
@@ -87,6 +72,8 @@ class Router:
         self._filter_chain = FilterChain(filters)
         self.filter_drops = self._filter_chain.dropped
         self.strategies = strategies
+        self.hand_over: Final = hand_over  # not a HandOver: compiled code would raise TypeError for a wrong result
+        self.hands_over: Final = strategies.hands_over and hand_over is not None
         self._others = ModelsToTry(aliases, fallbacks)
         self._kept: Sequence[Candidate] = ()
         self.sampled = (
@@ -225,76 +212,60 @@ class Router:
         self,
         requirements: Requirements,
         snapshot: Snapshot,
+        drivers: Mapping[str, DriverSupport],
         find: Callable[[tuple[str, ...]], Route],
-        rules: HandOverRules,
-        exclude: tuple[str, ...] = (),
-        *,
+        failed: tuple[str, ...] = (),
         recorder: Recorder | None = None,
     ) -> Route:
-        """The route that ``find`` chooses, with a second engine that answers where the strategy says so.
+        """The route that ``find`` chooses, with a second engine where the strategy and the plugin of hand-overs say so.
 
-        Passes over engines that serve no request alone, and find no other one. Raises ``InvalidRequest`` if all are
-        such, and no request to its endpoint is handed over.
+        Raises ``RequestError``.
         """
-        failed, reason = exclude, None
-        while True:
-            try:
-                route = find(failed)
-            except (NoHealthyBackend, FallbackExhausted):
-                if failed is exclude or rules.pairs:
-                    raise
-                raise unpaired(requirements) from None
-            route = self._with_decode(requirements, snapshot, route, rules, failed, recorder)
-            if reason is not None and route.reason is _RETRY and not exclude:
-                route.reason = reason  # to pass over an engine is not a retry
-            if route.prefill is not None or rules.serves_alone(route.chosen):
-                return route
-            failed, reason = (*failed, route.chosen.replica), route.reason
-            if recorder is not None:
-                recorder.passed_over.append(route.chosen.replica)
+        assert self.hand_over is not None
+        plugin, hand_over = self.hand_over
+        pick_decode = partial(self._pick_decode, requirements, snapshot, recorder)
+        with plugin_errors(plugin):
+            route = hand_over.route(PairChoice(requirements, drivers, find, pick_decode), failed)
+        if not isinstance(route, Route):
+            raise wrong_result(plugin, f"returned {of_type(route)} from route instead of a Route")
+        return route
 
-    def _with_decode(
+    def _pick_decode(
         self,
         requirements: Requirements,
         snapshot: Snapshot,
-        route: Route,
-        rules: HandOverRules,
-        exclude: Collection[str],
         recorder: Recorder | None,
-    ) -> Route:
-        """``route``, or the one in which another replica of its model answers after the chosen one read the prompt."""
+        route: Route,
+        exclude: Collection[str],
+    ) -> Candidate | None:
+        """The replica of the same model that the strategy has answer once the chosen one has read the prompt."""
         prefill = route.chosen
-        if not rules.can_hand_over(prefill):
-            return route
         served = replace(requirements, model=prefill.model)
         candidates = (recorder or self._filter_chain).keep(served, prefill.model, snapshot, exclude)
-        decode = self.strategies.runner(prefill.model, requirements).pick_decode(served, candidates, prefill)
-        if decode is None or decode.replica == prefill.replica:
-            return route
-        if not (rules.can_hand_over(decode) and rules.can_pair(prefill, decode)):
-            return route
-        return replace(route, chosen=decode, prefill=prefill)
+        return self.strategies.runner(prefill.model, requirements).pick_decode(served, candidates, prefill)
 
     def explain(
         self,
         requirements: Requirements,
         snapshot: Snapshot,
-        hand_over_rules: HandOverRules = NO_HAND_OVER,
+        drivers: Mapping[str, DriverSupport] | None = None,
     ) -> Explanation:
         """Explain the decision that a request with these requirements would get now.
 
-        An error is part of the explanation. ``hand_over_rules``: those of its endpoint.
+        An error is part of the explanation. ``drivers``: of every backend, by its name; without them, one engine is
+        chosen.
         """
         runner_of = partial(self.strategies.runner, requirements=requirements)
         recorder = Recorder(requirements, self._filter_chain, runner_of, self._now())
 
         def find(exclude: tuple[str, ...]) -> Route:
+            recorder.passed_over = exclude
             return self.choose(requirements, snapshot, exclude, recorder=recorder)
 
         try:
-            if not self.strategies.hands_over:
+            if drivers is None or not self.hands_over:
                 return recorder.explanation(find(()), None)
-            route = self.choose_pair(requirements, snapshot, find, hand_over_rules, recorder=recorder)
+            route = self.choose_pair(requirements, snapshot, drivers, find, recorder=recorder)
             return recorder.explanation(route, None)
         except RequestError as error:
             return recorder.explanation(None, error)

@@ -21,6 +21,7 @@ from enginehouse_kit.checks.backends import check_scaler as check_scaler
 from enginehouse_kit.checks.continuers import check_continuer as check_continuer
 from enginehouse_kit.checks.drivers import check_driver as check_driver
 from enginehouse_kit.checks.extractors import check_extractor as check_extractor
+from enginehouse_kit.checks.hand_overs import check_hand_over as check_hand_over
 from enginehouse_kit.checks.interceptors import check_guard as check_guard
 from enginehouse_kit.checks.interceptors import check_interceptor as check_interceptor
 from enginehouse_kit.checks.launchers import check_launcher as check_launcher

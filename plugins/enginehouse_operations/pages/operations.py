@@ -9,7 +9,6 @@ from starlette.routing import Route
 
 from enginehouse.domain.request_facts import MOST
 from enginehouse.errors import NotFound
-from enginehouse.relay.jobs.pairs import hand_over_rules
 from enginehouse.routing.body.read import end_user, read_request
 from enginehouse_operations.pages.live_view import LiveView, ended_request
 from enginehouse_operations.pages.reading import gateway_of, json_response, read_body, read_limit
@@ -88,8 +87,7 @@ async def _explain_route(request: Request) -> Response:
     needs = context.router.requirements(asked)
     needs.user = end_user(asked.body, context.hash_users)
     context.router.apply_rules(needs, request.headers.raw, rehearsal=True)
-    rules = hand_over_rules(context.drivers, path)
-    explanation = context.router.explain(needs, context.fleet.snapshot, rules)
+    explanation = context.router.explain(needs, context.fleet.snapshot, context.drivers)
     shown = [msgspec.structs.replace(each, evicts=live.evicted_for(each)) for each in explanation.candidates]
     return json_response(msgspec.structs.replace(explanation, candidates=shown))
 

@@ -9,11 +9,11 @@ import pytest
 
 from enginehouse import Candidate, Capabilities, Health, Requirements, Strategy
 from enginehouse.domain.replica import Load
+from enginehouse.drivers import support_of
 from enginehouse.errors import RateLimited
-from enginehouse.routing.router import HandOverRules
 from enginehouse.routing_facts import Verdict
 from enginehouse_kit.testing import candidate, requirements
-from tests.support.routing import make_router, make_snapshot, make_strategy, take_route
+from tests.support.routing import BUNDLED, make_router, make_snapshot, make_strategy, take_route
 
 
 def test_a_decision_is_taken_apart() -> None:
@@ -176,9 +176,8 @@ class Twice(Strategy):
 def test_the_replica_that_reads_the_prompt_is_shown(able: str, chosen: str, prefill: str | None) -> None:
     snap = make_snapshot(*(candidate(name, "m") for name in "abc"))
     made = make_router(("twice", Twice()))
-    explanation = made.explain(
-        requirements("m"), snap, HandOverRules(lambda each: each.backend in able, lambda _: True)
-    )
+    drivers = {name: support_of(BUNDLED.create("driver", "vllm" if name in able else "openai")) for name in "abc"}
+    explanation = made.explain(requirements("m"), snap, drivers)
     assert (explanation.chosen, msgspec.to_builtins(explanation).get("prefill")) == (chosen, prefill)
 
 

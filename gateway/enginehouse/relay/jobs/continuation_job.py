@@ -113,11 +113,7 @@ class ContinuationJob(Job):
 
     def route(self, failed: tuple[str, ...]) -> Route:
         """A route to the same model, because another one would give another answer."""
-        return (
-            pair_route(self, self._one_route, failed)
-            if self.context.router.strategies.hands_over
-            else self._one_route(failed)
-        )
+        return pair_route(self, self._one_route, failed) if self.context.router.hands_over else self._one_route(failed)
 
     def _one_route(self, failed: tuple[str, ...]) -> Route:
         assert self.requirements is not None
@@ -138,7 +134,7 @@ class ContinuationJob(Job):
         body = await self._ask(route)
         self.prompt = None
         if route.prefill is not None:
-            body, self.prompt = await prepare_pair(self, route.prefill, route.chosen, self._path, body)
+            body, self.prompt = await prepare_pair(self, route, self._path, body)
         return body
 
     async def _ask(self, route: Route) -> bytes:

@@ -10,7 +10,7 @@ from enginehouse.relay.jobs.pairs import pair_route, prepare_pair
 class HandOverJob(InferenceJob):
     """Where the strategy says so, one engine reads the prompt, and hands its KV cache over to the one that answers.
 
-    If either of two engines that bootstrap fails, the request is cancelled at the other one, and sent again.
+    If the first one fails while the other one waits for it, the request is cancelled there, and sent again.
     """
 
     prepares = True
@@ -21,7 +21,7 @@ class HandOverJob(InferenceJob):
     async def prepare(self, route: Route) -> bytes:
         body, self.prompt = self.body_for(route), None
         if route.prefill is not None:
-            body, self.prompt = await prepare_pair(self, route.prefill, route.chosen, self.path, body)
+            body, self.prompt = await prepare_pair(self, route, self.path, body)
         return body
 
     def _one_route(self, failed: tuple[str, ...]) -> Route:

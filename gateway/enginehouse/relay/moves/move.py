@@ -19,7 +19,6 @@ from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.heads import AnswerHead
 from enginehouse.relay.jobs.continuation_job import JoinedReply
 from enginehouse.relay.jobs.job import Job
-from enginehouse.relay.jobs.pairs import never_alone
 from enginehouse.relay.live.live_request import MovedStream
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.connection import Receiver
@@ -129,7 +128,7 @@ class Move:
         needs = self._stream.job.requirements
         if needs is not None and (why := self._context.router.why_not(needs, found)):
             raise CannotContinue(f"The stream cannot move to backend '{destination}': {why}")
-        if never_alone(self._context.drivers[destination], found):
+        if not self._context.drivers[destination].serves_alone(found.role):
             raise CannotContinue(f"Backend '{destination}' serves no request alone")
         if found.draining:
             raise CannotContinue(f"Backend '{destination}' is drained")

@@ -8,7 +8,7 @@ import pytest
 
 from enginehouse.domain.errors import LoadFailed
 from enginehouse.relay.jobs.job import InferenceJob
-from enginehouse.relay.jobs.pairs import PromptSlot
+from enginehouse.relay.jobs.pairs import PrefillSlot
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import MODEL, OpenGateway
 
@@ -23,19 +23,21 @@ async def test_a_request_that_has_just_been_cancelled_holds_up_no_other_one(
     gateway.gateway.engines.remote.report("a", 1)
     context = gateway.relay.context
     [candidate] = context.fleet.snapshot.candidates(MODEL)
-    first, left, other = (PromptSlot(InferenceJob(context, "/", [], b"r"), candidate) for _ in range(3))
-    assert [each.granted_or_not.done() for each in (first, left, other)] == [True, False, False]
-    left.granted_or_not.cancel()
+    first, left, other = slots = [PrefillSlot(InferenceJob(context, "/", [], b"r"), candidate, "/") for _ in range(3)]
+    of_first, of_left, of_other = (asyncio.create_task(each.take()) for each in slots)
+    await asyncio.sleep(0)
+    assert [each.done() for each in (of_first, of_left, of_other)] == [True, False, False]
+    of_left.cancel()
     if answer == "refused":
         queue = gateway.gateway.engines.remote.queues["a"]
         line, _ = queue.place(candidate.replica)
         queue.reject([line], lambda _: LoadFailed("unloaded"))
         with pytest.raises(LoadFailed):
-            await other.granted_or_not
+            await of_other
     first.release()
     left.release()
     if answer == "granted":
-        await asyncio.wait_for(other.granted_or_not, 5)
+        await asyncio.wait_for(of_other, 5)
     other.release()
     assert candidate.load.pending == 0
     assert not caplog.records, caplog.text

@@ -248,17 +248,3 @@ async def test_tokens_are_counted_by_either_server(house: OpenGateway, pairs: Pa
     gateway = await opened(house, {"a": a, "y": y})
     reply = await gateway.ask(gateway.post({"model": MODEL, "prompt": "Tell me"}, path="/tokenize"))
     assert msgspec.json.decode(reply.body)["count"] == 2
-
-
-async def test_a_defect_in_a_preparation_is_an_internal_error(
-    house: OpenGateway, pairs: Pairs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    a, _, y, _ = pairs
-    gateway = await opened(house, {"a": a, "y": y})
-    with monkeypatch.context() as patched:
-        patched.setattr(gateway.relay.context.engine_facts, "bootstrap_port", {}.__getitem__)
-        reply = await ask(gateway)
-    assert (reply.status, reply.code) == (500, "internal_error")
-    assert "KeyError" in caplog.text
-    await over(gateway)
-    assert (await ask(gateway)).status == 200
