@@ -22,10 +22,7 @@ _NAMES = {
         SupportsCacheEvents SupportsContinuation SupportsFigures SupportsHandOver SupportsLaunch SupportsLoading
         SupportsSleep ThinkingFields add_field support_of tells_of_too_little_memory
     """,
-    "enginehouse.engine_caches": """
-        BlockHash BlocksRemoved BlocksStored CacheCleared CacheEvent CacheFollower EngineCaches EventsComplete
-        EventsLost KvEventSettings PromptTokens
-    """,
+    "enginehouse.engine_caches": "CacheFollower EngineCaches KvEventSettings PromptTokens",
     "enginehouse.errors": """
         BodyTooLarge BudgetExhausted CannotContinue Forbidden LoadFailed ModelNotFound NotEnoughMemory NotFound
         Overloaded PluginFailed PullFailed QueueFull QueueTimeout RateLimited ReplicaLost ShuttingDown
@@ -60,6 +57,9 @@ _NAMES = {
     "enginehouse.tickets": """
         Effects HostFacts HostedReplica Phase ReplicaLine SchedulingLimits SwapDone SwapId SwapPlan Ticket
         TicketAge TicketQueue Waiting WaitingTicket
+    """,
+    "enginehouse_kit.block_events": """
+        BlockHash BlocksRemoved BlocksStored CacheCleared CacheEvent EventsComplete EventsLost
     """,
     "enginehouse_kit.credentials": "shown_credentials",
     "enginehouse_kit.drivers": """
@@ -106,11 +106,12 @@ _NAMES = {
     """,
 }
 _INTERFACES = (
-    *("enginehouse_kit.discoverers", "enginehouse_kit.guards", "enginehouse_kit.interceptors"),
-    *("enginehouse_kit.limit_stores", "enginehouse_kit.protocols", "enginehouse_kit.rescheduling"),
-    *("enginehouse_kit.scalers", "enginehouse_kit.usage_stores"),
+    *("enginehouse_kit.block_events", "enginehouse_kit.discoverers", "enginehouse_kit.guards"),
+    *("enginehouse_kit.interceptors", "enginehouse_kit.limit_stores", "enginehouse_kit.protocols"),
+    *("enginehouse_kit.rescheduling", "enginehouse_kit.scalers", "enginehouse_kit.usage_stores"),
 )
-"""Modules of interfaces that plugins implement, which ``enginehouse`` offered until the kit did."""
+"""Modules of interfaces that plugins implement, and of what passes between them, which the core once
+offered."""
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 _INTERNAL = ("GuardedSwapper", "LoadedConfig", "Reloaded", "serve_document", "take_over_option")
 """Names that only bundled plugins used."""

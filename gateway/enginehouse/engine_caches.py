@@ -2,29 +2,10 @@
 
 from __future__ import annotations
 
+from enginehouse._moved import find
 from enginehouse.config.schema import KvEventSettings
-from enginehouse.domain.cache_events import (
-    BlockHash,
-    BlocksRemoved,
-    BlocksStored,
-    CacheCleared,
-    CacheEvent,
-    EventsComplete,
-    EventsLost,
-    PromptTokens,
-)
-from enginehouse.interfaces.engine_caches import CacheFollower, EngineCaches
+from enginehouse.interfaces.engine_caches import CacheFollower, EngineCaches, PromptTokens
 
-__all__ = [
-    "BlockHash",
-    "BlocksRemoved",
-    "BlocksStored",
-    "CacheCleared",
-    "CacheEvent",
-    "CacheFollower",
-    "EngineCaches",
-    "EventsComplete",
-    "EventsLost",
-    "KvEventSettings",
-    "PromptTokens",
-]
+__all__ = ["CacheFollower", "EngineCaches", "KvEventSettings", "PromptTokens"]
+
+__getattr__ = find  # for names that are in ``enginehouse_kit`` now

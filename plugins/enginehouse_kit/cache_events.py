@@ -15,18 +15,17 @@ from typing import Any, Final
 
 import msgspec
 
-from enginehouse.engine_caches import (
+from enginehouse.engine_caches import CacheFollower, KvEventSettings
+from enginehouse.runtime import BackgroundTasks
+from enginehouse_kit.block_events import (
     BlockHash,
     BlocksRemoved,
     BlocksStored,
     CacheCleared,
     CacheEvent,
-    CacheFollower,
     EventsComplete,
     EventsLost,
-    KvEventSettings,
 )
-from enginehouse.runtime import BackgroundTasks
 
 _FIELDS: Mapping[str, Sequence[str]] = {
     "BlockStored": (
@@ -357,6 +356,17 @@ class RankFollower:
             await asyncio.sleep(0)
 
 
+def of_rank(settings: KvEventSettings, rank: int) -> KvEventSettings:
+    """The sockets of one rank, as vLLM and SGLang number them."""
+    endpoint, replay = _further(settings.endpoint, rank), _further(settings.replay, rank)
+    return msgspec.structs.replace(settings, endpoint=endpoint, replay=replay, ranks=1)
+
+
+def _further(endpoint: str, by: int) -> str:
+    address, _, port = endpoint.rpartition(":")
+    return f"{address}:{int(port) + by}" if by and endpoint else endpoint
+
+
 class RankedFollower(CacheFollower):
     """Follows all ranks of the engine of ``backend``. Needs a running event loop, and the package ``pyzmq``."""
 
@@ -366,7 +376,7 @@ class RankedFollower(CacheFollower):
         self._on_events = on_events
         self._cache = RankedCache(settings.ranks)
         self._ranks = [
-            RankFollower(backend, settings.of_rank(rank), partial(self._tell, rank)) for rank in range(settings.ranks)
+            RankFollower(backend, of_rank(settings, rank), partial(self._tell, rank)) for rank in range(settings.ranks)
         ]
         for each in self._ranks:
             each.start()

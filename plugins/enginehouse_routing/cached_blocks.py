@@ -8,14 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from enginehouse.engine_caches import (
-    BlocksRemoved,
-    BlocksStored,
-    CacheCleared,
-    EventsComplete,
-    EventsLost,
-    PromptTokens,
-)
+from enginehouse.engine_caches import PromptTokens
+from enginehouse_kit.block_events import BlocksRemoved, BlocksStored, CacheCleared, EventsComplete, EventsLost
 from enginehouse_kit.prefixes import Prompt
 from enginehouse_routing.shared_index import SharedPrefixIndex
 

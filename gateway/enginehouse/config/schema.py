@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 import platformdirs
 from msgspec import field
-from msgspec.structs import replace
 
 from enginehouse.config.auth import AuthSettings, PriceSettings, UsageSettings
 from enginehouse.config.auth import KeySettings as KeySettings
@@ -46,15 +45,6 @@ class KvEventSettings(Section, frozen=True):
     ranks: Annotated[
         int, about("its data-parallel ranks; each publishes at a TCP port of its own, one after the other", ge=1)
     ] = 1
-
-    def of_rank(self, rank: int) -> KvEventSettings:
-        """The sockets of one rank, as vLLM and SGLang number them."""
-        return replace(self, endpoint=_moved(self.endpoint, rank), replay=_moved(self.replay, rank), ranks=1)
-
-
-def _moved(endpoint: str, by: int) -> str:
-    address, _, port = endpoint.rpartition(":")
-    return f"{address}:{int(port) + by}" if by and endpoint else endpoint
 
 
 class PullSettings(Section, frozen=True):

@@ -13,13 +13,12 @@ import msgspec
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.config.schema import Config, KvEventSettings
-from enginehouse.domain.cache_events import CacheEvent, PromptTokens
 from enginehouse.domain.errors import ConfigError, EnginehouseError
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.engines.state_file import state_folder
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import EngineClient, SupportsCacheEvents
-from enginehouse.interfaces.engine_caches import CacheFollower
+from enginehouse.interfaces.engine_caches import CacheFollower, PromptTokens
 from enginehouse.telemetry.plugin_failures import log_plugin_failure
 
 _log = logging.getLogger(__name__)
@@ -61,13 +60,13 @@ class CacheView:
     """The ``EngineCaches`` of one router: a reload may prepare another one that is never used."""
 
     def __init__(self, caches: FollowedCaches) -> None:
-        self.listeners: list[Callable[[str, list[CacheEvent]], None]] = []
+        self.listeners: list[Callable[[str, list[Any]], None]] = []
         self._caches = caches
 
     def follows(self, backend: str) -> bool:
         return self._caches.follows(backend)
 
-    def listen(self, on_events: Callable[[str, list[CacheEvent]], None]) -> None:
+    def listen(self, on_events: Callable[[str, list[Any]], None]) -> None:
         self.listeners.append(on_events)
 
     def tokenize(self, backend: str, model: str, body: bytes, on_tokens: Callable[[PromptTokens], None]) -> None:
@@ -144,7 +143,7 @@ class FollowedCaches:
         finally:
             self._asked.discard(backend)
 
-    def _tell(self, backend: str, events: Sequence[CacheEvent]) -> None:
+    def _tell(self, backend: str, events: Sequence[Any]) -> None:
         try:
             for listener in self._view.listeners:
                 listener(backend, list(events))

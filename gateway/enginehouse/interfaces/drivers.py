@@ -5,17 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from enginehouse.config.schema import KvEventSettings
-from enginehouse.domain.cache_events import CacheEvent, PromptTokens
 from enginehouse.domain.capabilities import UNKNOWN, Capabilities
 from enginehouse.domain.continuation import Continuation, PartialAnswer, StreamTraits
 from enginehouse.domain.errors import CannotContinue, LoadFailed
 from enginehouse.domain.instance import InstanceMetadata, InstanceStatus
-from enginehouse.interfaces.engine_caches import CacheFollower
+from enginehouse.interfaces.engine_caches import CacheFollower, PromptTokens
 from enginehouse.interfaces.launch_spec import EngineOptions, FoundModel, LaunchSpec, ModelFacts
 
 
@@ -352,11 +351,11 @@ class SupportsCacheEvents(ABC):
 
     @abstractmethod
     def follow_cache(
-        self, backend: str, settings: KvEventSettings, on_events: Callable[[Sequence[CacheEvent]], None]
+        self, backend: str, settings: KvEventSettings, on_events: Callable[[Sequence[Any]], None]
     ) -> CacheFollower:
         """Begin to call ``on_events`` with the events of the engine of ``backend``, in their order.
 
-        Called on the running event loop.
+        Each is a ``CacheEvent`` of the kit. Called on the running event loop.
         """
 
     async def tokenize(self, engine: EngineClient, model: str, body: bytes) -> PromptTokens | None:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
-from enginehouse.domain.cache_events import CacheEvent, PromptTokens
+import msgspec
+
+
+class PromptTokens(msgspec.Struct, frozen=True):
+    """The token ids of a prompt. ``ends``: the characters up to the end of each token; empty if they are unknown."""
+
+    ids: Sequence[int]
+    ends: Sequence[int] = ()
 
 
 class EngineCaches(Protocol):
@@ -15,8 +22,11 @@ class EngineCaches(Protocol):
     def follows(self, backend: str) -> bool:
         """Whether ``backend`` publishes the events of its cache, as the configuration says."""
 
-    def listen(self, on_events: Callable[[str, list[CacheEvent]], None]) -> None:
-        """Call ``on_events`` with each backend's events, in their order, beginning with what is still known of it."""
+    def listen(self, on_events: Callable[[str, list[Any]], None]) -> None:
+        """Call ``on_events`` with each backend's events, in their order, beginning with what is still known of it.
+
+        They are what its driver reports: a ``CacheEvent`` of the kit each.
+        """
 
     def tokenize(self, backend: str, model: str, body: bytes, on_tokens: Callable[[PromptTokens], None]) -> None:
         """Ask the engine of ``backend`` to tokenize the prompt of a request with this ``body``.

@@ -16,8 +16,9 @@ from enginehouse.drivers import (
     SupportsCacheEvents,
     SupportsFigures,
 )
-from enginehouse.engine_caches import CacheEvent, CacheFollower, KvEventSettings, PromptTokens
+from enginehouse.engine_caches import CacheFollower, KvEventSettings, PromptTokens
 from enginehouse.rescheduling import InstanceStatus
+from enginehouse_kit.block_events import CacheEvent
 from enginehouse_kit.drivers.continuing import prompt_tokens, read_json
 
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from enginehouse.engine_caches import BlocksRemoved, BlocksStored, CacheCleared, EventsLost, PromptTokens
+from enginehouse.engine_caches import PromptTokens
+from enginehouse_kit.block_events import BlocksRemoved, BlocksStored, CacheCleared, EventsLost
 from enginehouse_kit.prefixes import Prompt
 from enginehouse_routing.cached_blocks import CachedBlocks
 from enginehouse_routing.shared_index import SharedPrefixIndex

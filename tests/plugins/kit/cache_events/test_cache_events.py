@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse.domain.cache_events import BlocksRemoved, BlocksStored, CacheCleared, CacheEvent
+from enginehouse_kit.block_events import BlocksRemoved, BlocksStored, CacheCleared, CacheEvent
 from enginehouse_kit.cache_events import CacheEvents, Message, decode_batch, read_message
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from enginehouse.config.schema import KvEventSettings
-from enginehouse.domain.cache_events import (
+from enginehouse_kit.block_events import (
     BlocksRemoved,
     BlocksStored,
     CacheCleared,
@@ -13,7 +13,7 @@ from enginehouse.domain.cache_events import (
     EventsComplete,
     EventsLost,
 )
-from enginehouse_kit.cache_events import RankedCache
+from enginehouse_kit.cache_events import RankedCache, of_rank
 
 
 def stored(*hashes: int) -> BlocksStored:
@@ -50,6 +50,6 @@ def test_all_is_known_when_it_is_of_each_rank() -> None:
 @pytest.mark.parametrize("replay", ["", "tcp://h:6000"])
 def test_ranks_have_ports_one_after_the_other(replay: str) -> None:
     settings = KvEventSettings(endpoint="tcp://[::1]:5557", replay=replay, topic="kv", ranks=3)
-    third = settings.of_rank(2)
+    third = of_rank(settings, 2)
     assert (third.endpoint, third.replay, third.topic) == ("tcp://[::1]:5559", replay and "tcp://h:6002", "kv")
-    assert settings.of_rank(0).endpoint == settings.endpoint
+    assert of_rank(settings, 0).endpoint == settings.endpoint

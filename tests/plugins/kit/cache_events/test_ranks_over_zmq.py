@@ -11,10 +11,9 @@ import msgspec
 import pytest
 
 from enginehouse.config.schema import KvEventSettings
-from enginehouse.domain.cache_events import CacheEvent
 from enginehouse.drivers import EngineClient
-from enginehouse.engine_caches import BlocksStored, EventsComplete
 from enginehouse.engines.followed_caches import CacheView, FollowedCaches, Published
+from enginehouse_kit.block_events import BlocksStored, CacheEvent, EventsComplete
 from enginehouse_kit.drivers import OpenAICompatibleDriver
 
 zmq = pytest.importorskip("zmq")

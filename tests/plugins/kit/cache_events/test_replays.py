@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from enginehouse.config.schema import KvEventSettings
-from enginehouse.domain.cache_events import BlocksStored, CacheEvent, EventsLost
 from enginehouse_kit import cache_events as follower
+from enginehouse_kit.block_events import BlocksStored, CacheEvent, EventsLost
 from enginehouse_kit.cache_events import Message, RankFollower, read_message
 from tests.support.waiting import until, within
 

@@ -1,10 +1,20 @@
-"""What engines tell of their prefix caches."""
+"""What engines tell of their prefix caches, as drivers report it and strategies hear it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import msgspec
+
+__all__ = [
+    "BlockHash",
+    "BlocksRemoved",
+    "BlocksStored",
+    "CacheCleared",
+    "CacheEvent",
+    "EventsComplete",
+    "EventsLost",
+]
 
 BlockHash = int | bytes
 """The engine's own name of a block and all blocks before it."""
@@ -42,10 +52,3 @@ class EventsComplete(msgspec.Struct, frozen=True):
 
 
 CacheEvent = BlocksStored | BlocksRemoved | CacheCleared | EventsLost | EventsComplete
-
-
-class PromptTokens(msgspec.Struct, frozen=True):
-    """The token ids of a prompt. ``ends``: the characters up to the end of each token; empty if they are unknown."""
-
-    ids: Sequence[int]
-    ends: Sequence[int] = ()
