@@ -17,11 +17,13 @@ async def run_within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
     task = asyncio.ensure_future(work)
     try:
         await asyncio.wait({task}, timeout=seconds)
-        if not task.done():
-            raise TimeoutError
-        return task.result()
-    finally:
+        if task.done():
+            return task.result()
+        raise TimeoutError
+    except BaseException:
         leave(task)
+        raise
+    finally:
         del task  # a failure refers to this frame, and would be kept by its own task until the collector runs
 
 

@@ -73,7 +73,7 @@ class Picker:
     def urls(self) -> Sequence[str]:
         """The addresses of all backends that run now."""
         upstreams = self._gateway.relay.context.upstreams
-        return [each.pool.address for each in upstreams.values() if each.pool.address]
+        return [each.pool.origin.url for each in upstreams.values() if each.pool.origin.url]
 
     @property
     def drain_delay(self) -> float:

@@ -97,7 +97,7 @@ class Host(EngineControl, EngineListener):
         upstream = context.upstreams.get(backend)
         if upstream is None:  # its replica is being removed
             upstream = Upstream(backend, BackendSettings(url=address), context.config.timeouts, context.outside)
-        return Client(upstream.ahead(address), None)
+        return Client(upstream, None, ahead=upstream.ahead(address))
 
     def begin(self) -> None:
         """Begin the background work, on a host where no engine can be left running."""

@@ -98,15 +98,20 @@ class StartLimits:
             while True:
                 until_look = min(self._pause, min(self._end, self._heard + self._silence) - now)
                 done, _ = await asyncio.wait(ends, timeout=max(0.0, until_look), return_when=asyncio.FIRST_COMPLETED)
+                if done and (of is None or not of.exited.done()):
+                    return task.result()
                 if done:
-                    return task.result() if of is None or not of.exited.done() else None
+                    leave(task)
+                    return None
                 if self._silence < self._total:
                     await self._look(of)
                 if self.missed:
                     raise TimeoutError
                 now = self._loop.time()
-        finally:
+        except BaseException:
             leave(task)
+            raise
+        finally:
             del task, ends  # a failure refers to this frame, and would be kept by its own task until the collector runs
 
     async def _look(self, of: EngineRun | None) -> None:

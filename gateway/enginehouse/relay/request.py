@@ -357,7 +357,7 @@ def _known_model(job: Job, record: RequestRecord) -> str:
 def _address(job: Job, backend: str) -> str:
     """Its URL; empty if a reload has removed the backend, or its engine does not run."""
     upstream = job.context.upstreams.get(backend)
-    return upstream.pool.address if upstream is not None else ""
+    return upstream.pool.origin.url if upstream is not None else ""
 
 
 def swaps_of(record: RequestRecord, swaps: Iterable[SwapRecord]) -> tuple[SwapRecord, ...]:

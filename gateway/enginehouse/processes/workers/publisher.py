@@ -115,7 +115,7 @@ class Publisher:
     def _place(self, view: BackendView) -> BackendPlace:
         name = view.name
         upstream, queue = self._context.upstreams.get(name), self._context.queues.get(name)
-        url = upstream.pool.address if upstream is not None and name in self._managed else None
+        url = upstream.pool.origin.url if upstream is not None and name in self._managed else None
         if queue is None:
             return BackendPlace(name, url)
         replicas = [replica_name(model, name) for model in view.states]

@@ -189,7 +189,7 @@ class Worker(ToWorker):
             upstream = self.relay.context.upstreams.get(place.name)
             if upstream is None:
                 continue
-            if place.url is not None and upstream.pool.address != place.url:
+            if place.url is not None and upstream.pool.origin.url != place.url:
                 upstream.locate(place.url)
             self.queues.place(place, self._hosts[place.name])
             if not self._outcomes.awaits_judgement(view.name):

@@ -10,11 +10,11 @@ from typing import Any, Final
 from enginehouse.aio.timeouts import run_within
 from enginehouse.domain.errors import NotFound, Overloaded, UpstreamError, UpstreamTimeout
 from enginehouse.interfaces.drivers import EngineResponse
-from enginehouse.relay.engine_memory import FULL, HeldAnswer
+from enginehouse.relay.engine_memory import FULL, EngineShare
 from enginehouse.relay.events.sse import LARGEST_HELD, is_whole, read_events, whole_events
 from enginehouse.relay.heads import AnswerHead, read_lines
 from enginehouse.relay.upstream.connection import Connection
-from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.relay.upstream.upstream import Pool, Upstream
 
 _LARGEST: Final = 1 << 20
 """In bytes: of an answer. What an engine says of itself and its load is far smaller."""
@@ -39,11 +39,13 @@ def client_of(
 class Client:
     """An ``EventClient`` on the connections that live requests use. ``largest``: of an answer, instead of the usual.
 
-    ``timeout``: in seconds, of one request; ``None`` if the caller has a limit.
+    ``timeout``: in seconds, of one request; ``None`` if the caller has a limit. ``ahead``: connections to an engine
+    that requests do not use yet.
     """
 
-    def __init__(self, upstream: Upstream, timeout: float | None, largest: int = 0) -> None:
+    def __init__(self, upstream: Upstream, timeout: float | None, largest: int = 0, ahead: Pool | None = None) -> None:
         self._upstream = upstream
+        self._ahead = ahead
         self._timeout = timeout
         self._largest = largest
 
@@ -68,9 +70,10 @@ class Client:
 
         Raises ``UpstreamError`` when the events end, ``UpstreamTimeout`` if they do not begin in time.
         """
-        request = self._upstream.fixed("GET", path) + b"accept: text/event-stream\r\n\r\n"
+        pool = self._ahead or self._upstream.pool
+        request = self._upstream.fixed("GET", path, pool) + b"accept: text/event-stream\r\n\r\n"
         try:
-            connection = await run_within(self._timeout, self._upstream.pool.connect())
+            connection = await run_within(self._timeout, pool.connect())
         except TimeoutError:
             raise UpstreamTimeout(f"no connection to {self._upstream.name} in {self._timeout:g} s") from None
         events = FollowedEvents(on_event)
@@ -85,25 +88,25 @@ class Client:
             del events  # a failure refers to this frame, and the events to the failure
 
     async def _request(self, method: str, path: str, body: bytes) -> EngineResponse:
-        pool = self._upstream.pool
+        pool = self._ahead or self._upstream.pool
         content = b"content-type: application/json\r\n" if body else b""
         length = b"content-length: %d\r\n\r\n" % len(body)
-        request = self._upstream.fixed(method, path) + content + length + body
+        request = self._upstream.fixed(method, path, pool) + content + length + body
         usual = _LARGEST_LIST if path.partition("?")[0].endswith(_LISTS) else _LARGEST
         most = (self._largest or usual) + _PER_BYTE * len(body)
-        held = HeldAnswer(self._upstream.outside.engine_memory, "question", most)
+        share = EngineShare(self._upstream.outside.engine_memory, "question", most)
         kept = pool.take()
         try:
             if kept is not None:
                 with contextlib.suppress(_Stale):
-                    return await _ask(kept, request, held)
-            return await _ask(await pool.connect(), request, held)
+                    return await _ask(kept, request, share)
+            return await _ask(await pool.connect(), request, share)
         finally:
-            held.drop()
+            share.give_back()
 
 
-async def _ask(connection: Connection, request: bytes, held: HeldAnswer) -> EngineResponse:
-    answer = _WholeAnswer(held)
+async def _ask(connection: Connection, request: bytes, share: EngineShare) -> EngineResponse:
+    answer = _WholeAnswer(share)
     connection.send(answer, request)
     try:
         return await answer.done
@@ -117,24 +120,26 @@ class _Stale(Exception):
 
 
 class _WholeAnswer:
-    """Collects an answer in ``held``."""
+    """Collects an answer, which takes its ``share`` of the memory."""
 
-    def __init__(self, held: HeldAnswer) -> None:
+    def __init__(self, share: EngineShare) -> None:
         self.done: asyncio.Future[EngineResponse] = asyncio.get_running_loop().create_future()
         self._head: AnswerHead | None = None
-        self._held = held
+        self._body = bytearray()  # a list of small pieces would take many times their bytes
+        self._share = share
 
     def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
         self._head = head or self._head
         if self.done.done():
             return
-        if why := self._held.add(body):
+        if why := self._share.take(len(body)):
             self.done.set_exception(
                 Overloaded(why) if why is FULL else UpstreamError(f"its answer is too large: {why}")
             )
             return
+        self._body += body
         if complete and self._head is not None:
-            body = bytes(self._held.body)
+            body = bytes(self._body)
             self.done.set_result(EngineResponse(self._head.status, read_lines(self._head.lines), body))
 
     def broken(self, why: str, *, stale: bool) -> None:

@@ -7,7 +7,7 @@ import errno
 import logging
 import random
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,43 +25,40 @@ _WARN_EVERY_S = 60.0
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """The address of an engine; ``prefix`` is the path before ``/v1``. Without a ``host`` the engine does not run."""
+    """The address of an engine; ``prefix`` is the path before ``/v1``. Without a ``host`` the engine does not run.
+
+    ``authority``: the value of a ``Host`` header. ``url``: all of the address; empty if the engine does not run.
+    """
 
     host: str
     port: int
     tls: bool
     prefix: str
+    authority: str
+    url: str
 
     @classmethod
     def parse(cls, url: str) -> Origin:
         """The origin of ``http://host:port/prefix``."""
         parts = urlsplit(url)
-        tls = parts.scheme == "https"
-        return cls(parts.hostname or "", parts.port or (443 if tls else 80), tls, parts.path.rstrip("/"))
-
-    @property
-    def authority(self) -> str:
-        """The value of a ``Host`` header."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
-
-    @property
-    def url(self) -> str:
-        """The address as a URL; empty if the engine does not run."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'https' if self.tls else 'http'}://{host}:{self.port}{self.prefix}" if host else ""
+        host, tls, prefix = parts.hostname or "", parts.scheme == "https", parts.path.rstrip("/")
+        usual = 443 if tls else 80
+        port, shown = parts.port or usual, f"[{host}]" if ":" in host else host
+        whole = f"{'https' if tls else 'http'}://{shown}:{port}{prefix}" if host else ""
+        return cls(host, port, tls, prefix, shown if port == usual else f"{shown}:{port}", whole)
 
 
 class Connector:
     """The way from the gateway to engines: by TCP, through the running event loop."""
 
-    async def connect(self, protocol: asyncio.Protocol, origin: Origin, tls: ssl.SSLContext | None) -> None:
+    def connect(
+        self, protocol: asyncio.Protocol, origin: Origin, tls: ssl.SSLContext | None
+    ) -> Coroutine[Any, Any, object]:
         """Connect ``protocol`` to ``origin``, encrypted by ``tls`` if it is given.
 
         Raises ``OSError``, and ``UnicodeError`` for a name that no host can have.
         """
-        loop = asyncio.get_running_loop()
-        await loop.create_connection(lambda: protocol, origin.host, origin.port, ssl=tls)
+        return asyncio.get_running_loop().create_connection(lambda: protocol, origin.host, origin.port, ssl=tls)
 
 
 class Outside:

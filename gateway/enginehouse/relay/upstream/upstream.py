@@ -8,8 +8,6 @@ import sys
 from collections.abc import Callable
 from typing import Final, cast
 
-from msgspec import structs
-
 from enginehouse.aio.clock import loop_clock
 from enginehouse.aio.write_batch import WriteBatch
 from enginehouse.config.schema import BackendSettings, TimeoutSettings
@@ -52,7 +50,6 @@ class Pool:
         self.origin = origin
         self._outside = outside
         self._now = outside.clock.now
-        self.address = origin.url
         self._most_idle = sys.maxsize if most_idle is None else most_idle
         self._idle: list[Connection] = []
         self._writes = WriteBatch()
@@ -161,26 +158,24 @@ class Upstream:
         self._withheld = with_authorization(NOT_TO_ENGINE) if passes else NOT_TO_ENGINE
         self._withheld_traced = with_authorization(TRACED_NOT_TO_ENGINE) if passes else TRACED_NOT_TO_ENGINE
         self._fixed: dict[str, bytes] = {}
-        self._ahead: Upstream | None = None
+        self._ahead: dict[str, Pool] = {}
 
     def is_for(self, settings: BackendSettings) -> bool:
         """Whether requests reach a backend of these ``settings`` in the same way."""
         return all(getattr(settings, key) == getattr(self._settings, key) for key in _REACHING)
 
-    def ahead(self, url: str) -> Upstream:
-        """The way to the engine that starts at ``url``, for the gateway alone. ``locate`` has others use it."""
-        settings = structs.replace(self._settings, url=url)
-        self._ahead = Upstream(self.name, settings, self.timeouts, self.outside, most_idle=self._most_idle)
-        return self._ahead
+    def ahead(self, url: str) -> Pool:
+        """Connections to the engine that starts at ``url``, for the gateway alone. ``locate`` has others use them."""
+        pool = self._pool(url)
+        self._ahead = {url: pool}
+        return pool
 
     def locate(self, url: str) -> None:
         """Send requests to ``url`` from now on; if it is empty, the engine does not run."""
-        self.pool.close()
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None and ahead._settings.url == url:
-            self.pool = ahead.pool
-        else:
-            self.pool = (None if url else self._nowhere) or self._pool(url)
+        if self.pool is not self._nowhere:
+            self.pool.close()
+        self.pool = self._ahead.get(url) or (None if url else self._nowhere) or self._pool(url)
+        self._ahead = {}
         self._fixed.clear()
 
     def _pool(self, url: str) -> Pool:
@@ -197,9 +192,9 @@ class Upstream:
         """The client's headers with credentials that the engine must not see."""
         return self._withheld & CREDENTIALS
 
-    def fixed(self, method: str, path: str) -> bytes:
-        """The request line and the headers that every request has."""
-        origin = self.pool.origin
+    def fixed(self, method: str, path: str, pool: Pool | None = None) -> bytes:
+        """The request line and the headers that every request has. ``pool``: as ``ahead`` returned it."""
+        origin = (pool or self.pool).origin
         return (
             f"{method} {origin.prefix}{path} HTTP/1.1\r\nhost: {origin.authority}\r\n".encode("latin-1") + self.key_line
         )
