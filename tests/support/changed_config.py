@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from enginehouse.app import Gateway
-from enginehouse.app.config_change import ConfigChange
+from enginehouse.app.reload import PreparedReload
 from enginehouse.config.schema import Config
 
 
-def prepare(gateway: Gateway, config: Config) -> ConfigChange:
-    """The change to ``config``, complete. Raises ``ConfigError`` or ``PluginError``."""
-    change = gateway.reloader.begin(config)
-    change.work_out()
-    gateway.reloader.complete(change)
-    return change
+def prepare(gateway: Gateway, config: Config) -> PreparedReload:
+    """What a reload of ``config`` puts in force. Raises ``ConfigError`` or ``PluginError``."""
+    prepared = gateway.reloader.begin(config)
+    prepared.change.work_out()
+    gateway.reloader.complete(prepared)
+    return prepared
 
 
 def reconfigure(gateway: Gateway, config: Config) -> None:

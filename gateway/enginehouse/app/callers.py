@@ -24,7 +24,7 @@ from enginehouse.interfaces.accounting import Accounting, ClientAddresses, Reque
 from enginehouse.interfaces.services import Configured
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.context import RelayContext
-from enginehouse.telemetry.observers import Observers, notify
+from enginehouse.telemetry.observers import Callbacks, Observers, notify
 from enginehouse.telemetry.plugin_failures import await_plugin, log_plugin_failure
 
 _log = logging.getLogger(__name__)
@@ -50,43 +50,54 @@ class SharedAccounts(NamedTuple):
 
 
 class Callers:
-    """The authenticators of one process, and the one of them that counts requests. Begins with ``open`` and ``start``.
+    """The authenticators of one process, made and prepared for ``config``, and the one of them that counts requests.
 
-    ``context``: of the requests to count. Raises ``ConfigError`` or ``PluginError``.
+    Begins with ``count``, ``open`` and ``start``. Raises ``ConfigError`` or ``PluginError``. One that cannot be made is
+    never left out: that would let everyone in.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        registry: Registry,
-        context: RelayContext,
-        observers: Observers,
-        shared: SharedAccounts | None = None,
-    ) -> None:
+    def __init__(self, config: Config, registry: Registry, clock: Clock, shared: SharedAccounts | None = None) -> None:
         self._registry = registry
-        self._on_operated = observers.callbacks("operated")
+        self._on_operated: Callbacks = ()
         self._tasks = BackgroundTasks()
         self._folder: Path | None = None
-        self._made = made = make_authenticators(config, registry)
-        self._counted_by, accounting = _accounting(made) or (context.counted_by, Accounting())
-        self.accounting, context.counted_by = accounting, self._counted_by
-        self.authentication = Authentication(accounting, context.clock.epoch, shared and shared.changes)
-        accounting.join(_CountedProcess(context, self.authentication, registry, shared))
+        made = [
+            ActiveAuthenticator(
+                identity(registry, "authenticator", type), create(config, registry, "authenticator", type)
+            )
+            for type in registry.types("authenticator")
+        ]
+        self._made = made = sorted(made, key=lambda each: not isinstance(each.authenticator, Accounting))
+        self._counted_by, self.accounting = _accounting(made)
+        self.authentication = Authentication(self.accounting, clock.epoch, shared and shared.changes)
+        self._process = _CountedProcess(clock, registry, shared)
+        self.accounting.join(self._process)
         configured = ConfiguredPlugins(config, registry)
-        self.authentication.use([each for each in made if prepare_authenticator(registry, each, configured)])
+        self.authentication.use([each for each in made if self._prepare(each, configured)])
+
+    def count(self, context: RelayContext, observers: Observers) -> None:
+        """Count the requests of ``context``, and tell ``observers`` of the acts of operators."""
+        context.counted_by = self._counted_by
+        self._process.use(context, self.authentication)
+        self._on_operated = observers.callbacks("operated")
 
     def configure(self, config: Config) -> None:
         """Use another configuration. An authenticator that fails stays active: nobody gets in for that."""
         active, configured = [], ConfiguredPlugins(config, self._registry)
         for each in self._made:
             try:
-                is_active = prepare_authenticator(self._registry, each, configured)
+                is_active = self._prepare(each, configured)
             except EnginehouseError as error:
                 is_active = True
                 _log.error("%s", error)
             if is_active:
                 active.append(each)
         self.authentication.use(active)
+
+    def _prepare(self, each: ActiveAuthenticator, configured: Configured) -> bool:
+        """Whether it is active; only ``False`` says that it is not. Raises ``ConfigError`` or ``PluginError``."""
+        how = partial(each.authenticator.prepare, configured)
+        return prepare(self._registry, "authenticator", each.plugin.type, how) is not False
 
     def open(self, folder: Path, deliver: Deliver | None = None) -> None:
         """Read what the state folder keeps. Raises ``ConfigError``."""
@@ -147,21 +158,24 @@ class Callers:
 
 
 class _CountedProcess:
-    """The ``CountedGateway`` of one process. Without a ``context``, it only checks a configuration."""
+    """The ``CountedGateway`` of one process. Before ``use``, it knows nobody and counts nothing.
 
-    def __init__(
-        self,
-        context: RelayContext | None,
-        authentication: Authentication,
-        registry: Registry,
-        shared: SharedAccounts | None,
-    ) -> None:
-        self.clock = Clock() if context is None else context.clock
+    So callers who only check a configuration leave no cycle.
+    """
+
+    def __init__(self, clock: Clock, registry: Registry, shared: SharedAccounts | None) -> None:
+        self.clock = clock
         self.authenticators = registry.types("authenticator")
         self.memory: Any = None if shared is None else shared.memory
         self.process = 0 if shared is None else shared.process
-        self._context = context
-        self._authentication = authentication
+        self._authentication = Authentication(Accounting())
+        self._context: RelayContext | None = None
+        self._counting: tuple[RequestMeter | None, ClientAddresses | None, bool] = None, None, False
+
+    def use(self, context: RelayContext, authentication: Authentication) -> None:
+        """Count the requests of ``context``, whose senders ``authentication`` knows."""
+        self._authentication, self._context = authentication, context
+        context.usage, context.addresses, context.asks_usage = self._counting
 
     def is_open(self) -> bool:
         return self._authentication.is_open
@@ -173,19 +187,9 @@ class _CountedProcess:
         return self._authentication.limits_of(name)
 
     def count(self, meter: RequestMeter | None, addresses: ClientAddresses | None, *, ask_streams: bool) -> None:
+        self._counting = meter, addresses, ask_streams
         if self._context is not None:
-            self._context.usage, self._context.addresses = meter, addresses
-            self._context.asks_usage = ask_streams
-
-
-def check_callers(config: Config, registry: Registry) -> None:
-    """Raise ``ConfigError`` or ``PluginError`` if the callers of ``config`` could not be known, or what they use."""
-    made = make_authenticators(config, registry)
-    accounting = _accounting(made)
-    if accounting is not None:
-        accounting[1].join(_CountedProcess(None, Authentication(Accounting()), registry, None))
-    for each in made:
-        prepare_authenticator(registry, each, ConfiguredPlugins(config, registry))
+            self.use(self._context, self._authentication)
 
 
 def share_accounts(registry: Registry, processes: int) -> Any:
@@ -194,28 +198,13 @@ def share_accounts(registry: Registry, processes: int) -> Any:
     return None if entry is None else entry.factory.share(processes)
 
 
-def make_authenticators(config: Config, registry: Registry) -> list[ActiveAuthenticator]:
-    """All that are installed, the one that counts requests first. Raises ``ConfigError`` or ``PluginError``.
+def _accounting(made: Sequence[ActiveAuthenticator]) -> tuple[PluginId, Accounting]:
+    """The one that counts requests, and its plugin; one that counts none if there is none.
 
-    One that cannot be made is never left out: that would let everyone in.
+    Raises ``PluginError`` if there are several.
     """
-    made = [
-        ActiveAuthenticator(identity(registry, "authenticator", type), create(config, registry, "authenticator", type))
-        for type in registry.types("authenticator")
-    ]
-    return sorted(made, key=lambda each: not isinstance(each.authenticator, Accounting))
-
-
-def prepare_authenticator(registry: Registry, each: ActiveAuthenticator, configured: Configured) -> bool:
-    """Whether it is active; only ``False`` says that it is not. Raises ``ConfigError`` or ``PluginError``."""
-    how = partial(each.authenticator.prepare, configured)
-    return prepare(registry, "authenticator", each.plugin.type, how) is not False
-
-
-def _accounting(made: Sequence[ActiveAuthenticator]) -> tuple[PluginId, Accounting] | None:
-    """The one that counts requests, and its plugin. Raises ``PluginError`` if there are several."""
     found = [(plugin, each) for plugin, each in made if isinstance(each, Accounting)]
     if len(found) > 1:
         names = " and ".join(str(plugin) for plugin, _ in found)
         raise PluginError(f"{names} both count requests: disable the plugin of one of them")
-    return found[0] if found else None
+    return found[0] if found else (PluginId("authenticator", ""), Accounting())

@@ -13,7 +13,7 @@ from typing import Any
 from prometheus_client import ProcessCollector
 from prometheus_client.core import Metric
 
-from enginehouse.app.callers import SharedAccounts
+from enginehouse.app.callers import Callers, SharedAccounts
 from enginehouse.app.config_change import CurrentConfig, build_host_context, probe_backend
 from enginehouse.app.exports import warn_of_variable
 from enginehouse.app.metrics import (
@@ -30,7 +30,7 @@ from enginehouse.app.plan import GatewayPlan, warn_of_missing
 from enginehouse.app.reload import ConfigSource, Reloader
 from enginehouse.app.request_path import RequestPath
 from enginehouse.app.sampling import EverySecond
-from enginehouse.app.services.service_runner import Services
+from enginehouse.app.services.service_runner import Services, prepare_services
 from enginehouse.app.strategy_memory import StrategyMemory
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
@@ -82,7 +82,10 @@ class Gateway:
     ) -> None:
         outside = outside or Outside()
         plan = GatewayPlan(config, registry, outside, {}, unmet_needs(config, registry))
+        callers = plan.collect(lambda: Callers(config, registry, outside.clock, shared))
+        services = prepare_services(plan, registry, outside)
         plan.check_launches({})
+        assert callers is not None, "its error has been raised"
         config = plan.config
         for warning in plan.warnings:
             _log.warning("%s", warning)
@@ -91,10 +94,10 @@ class Gateway:
         self.closing = asyncio.Event()
         queues: dict[str, HostQueue] = {}
         self.path = path = RequestPath(
-            config, registry, plan.drivers, outside, queues, self.log, None, shared, observed=True
+            config, registry, plan.drivers, outside, queues, self.log, None, callers, observed=True
         )
         self.observers, self.fleet, self.relay, self.exporter = path.observers, path.fleet, path.relay, path.exporter
-        self.callers, self.admission = path.callers, path.admission
+        self.callers, self.admission = callers, path.admission
         upstreams, rules = path.relay.context.upstreams, launch_rules(config)
         context = build_host_context(config, path, upstreams, plan.drivers, rules)
         self.engines = ManagedEngines(context, queues)
@@ -102,7 +105,7 @@ class Gateway:
         self.every_second = EverySecond(outside.clock.epoch)
         self._prober = Prober(self.fleet, config.checks, outside.chance)
         self.current = CurrentConfig(path, self.engines, self._prober, context)
-        self.services = Services(self.current)
+        self.services = Services(self.current, services)
         source = source or ConfigSource(lambda: LoadedConfig(config, None, ()), None)
         self.reloader = Reloader(self.current, self.services, source, self.callers.note)
         self._strategy_memory = StrategyMemory(

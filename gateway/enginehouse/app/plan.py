@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
+from typing import TypeVar
 
 import msgspec
 
@@ -33,6 +34,7 @@ from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.scheduling.scheduling_rules import check_preloads, host_facts, host_names
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _LAUNCH_KEYS = ("options", "args", "env", "stop_command", "health_path")
 """The keys of a model that only concern the launch of its engine."""
@@ -77,6 +79,12 @@ class GatewayPlan:
             with errors:
                 facts = host_facts(self.config, host)
                 check_preloads(self.config, facts, build_swapper(self.config, registry, facts))
+
+    def collect(self, make: Callable[[], T]) -> T | None:
+        """What ``make`` returns. ``check_launches`` raises its ``ConfigError`` with the others."""
+        with self._errors:
+            return make()
+        return None
 
     def check_launches(self, before: Mapping[str, ModelSettings]) -> None:
         """Make the launch lines, on no port, of models that are not as ``before``. It may run in a thread.

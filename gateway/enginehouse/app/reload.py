@@ -14,12 +14,12 @@ import msgspec
 
 from enginehouse.aio.slow_work import run_slowly
 from enginehouse.aio.tasks import BackgroundTasks
-from enginehouse.app.callers import check_callers
+from enginehouse.app.callers import Callers
 from enginehouse.app.config_change import ConfigChange, CurrentConfig
 from enginehouse.app.config_diff import ConfigDiff
 from enginehouse.app.needs import unmet_needs
 from enginehouse.app.plan import warn_of_missing
-from enginehouse.app.services.service_runner import Services
+from enginehouse.app.services.service_runner import ServiceRuns, Services, prepare_services
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import ConfigError, EnginehouseError, ShuttingDown
@@ -107,6 +107,13 @@ class Reloaded(msgspec.Struct, frozen=True, kw_only=True):
     taken_over_by: int | None = None
 
 
+class PreparedReload(NamedTuple):
+    """A change of the configuration, and the services for it."""
+
+    change: ConfigChange
+    services: ServiceRuns
+
+
 class Reloader:
     """Reloads the configuration. Reloads run one after the other, so the one requested last stays in force.
 
@@ -151,9 +158,10 @@ class Reloader:
         async with self._lock:
             loaded = await self._read()
             with loaded.naming_file():
-                change = await self._prepare(loaded.config)
+                prepared = await self._prepare(loaded.config)
+            change = prepared.change
             if not dry_run:
-                self.carry_out(change)
+                self.carry_out(prepared)
                 _log_changes(change.diff, loaded.warnings)
             await warn_of_missing(change.context)
             return Reloaded(
@@ -163,40 +171,40 @@ class Reloader:
                 warnings=loaded.warnings,
             )
 
-    async def _prepare(self, new: Config) -> ConfigChange:
-        """The change to ``new``, to carry out at once. What takes long does not run on the event loop."""
+    async def _prepare(self, new: Config) -> PreparedReload:
+        """What ``new`` needs, to carry out at once. What takes long does not run on the event loop."""
         while True:
-            change, version = self.begin(new), self._current.version
-            await run_slowly(change.work_out)
+            prepared, version = self.begin(new), self._current.version
+            await run_slowly(prepared.change.work_out)
             if not self._is_open:
                 raise ShuttingDown("The gateway is not running")
             if version == self._current.version:  # else services have changed what this is a change of
-                self.complete(change)
-                return change
+                self.complete(prepared)
+                return prepared
 
-    def begin(self, new: Config) -> ConfigChange:
-        """Begin a change to ``new``. Nothing changes yet.
+    def begin(self, new: Config) -> PreparedReload:
+        """Begin a change to ``new``, to work out and to ``complete``. Nothing changes yet.
 
-        Raises ``ConfigError`` or ``PluginError`` for an unusable configuration, ``ShuttingDown`` in a gateway that is
-        shutting down.
+        Raises ``PluginError``, or ``ShuttingDown`` in a gateway that is shutting down.
         """
-        current, registry = self._current, self._current.path.registry
-        current.path.relay.check_open()
-        return ConfigChange(current, current.joined.joined_to(current.sizes.sized(new)), unmet_needs(new, registry))
+        current, path = self._current, self._current.path
+        path.relay.check_open()
+        joined = current.joined.joined_to(current.sizes.sized(new))
+        change = ConfigChange(current, joined, unmet_needs(new, path.registry))
+        plan = change.plan
+        plan.collect(lambda: Callers(plan.config, path.registry, path.outside.clock))  # those in force stay
+        return PreparedReload(change, prepare_services(plan, path.registry, path.outside))
 
-    def complete(self, change: ConfigChange) -> None:
-        """Make the rest of what ``begin`` returned last and which is worked out."""
-        change.complete()
-        new = change.plan.config
-        self._services.check(new)
-        check_callers(new, self._current.path.registry)
-        for warning in change.plan.warnings:
+    def complete(self, prepared: PreparedReload) -> None:
+        """Make the rest. Raises ``ConfigError`` or ``PluginError``."""
+        prepared.change.complete()
+        for warning in prepared.change.plan.warnings:
             _log.warning("%s", warning)
 
-    def carry_out(self, change: ConfigChange) -> None:
-        """Put a complete change in force."""
-        self._current.put_in_force(change)
-        self._services.reconfigure()  # last: what they withdraw leaves by a change of its own
+    def carry_out(self, prepared: PreparedReload) -> None:
+        """Put what is complete in force."""
+        self._current.put_in_force(prepared.change)
+        self._services.reconfigure(prepared.services)  # last: what they withdraw leaves by a change of its own
 
     async def _read(self) -> LoadedConfig:
         """Read the configuration, once nobody writes its file. Raises ``ConfigError``.

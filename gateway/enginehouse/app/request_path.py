@@ -11,7 +11,7 @@ from enginehouse.app.build import build_admission, build_fleet, renew_upstreams,
 from enginehouse.app.build_middleware import find_middleware, use_middleware
 from enginehouse.app.build_relay import configure_relay, find_continuer, find_only
 from enginehouse.app.build_router import build_router, needs_new_router
-from enginehouse.app.callers import Callers, Deliver, SharedAccounts
+from enginehouse.app.callers import Callers, Deliver
 from enginehouse.app.exports import TraceTaker, build_tracer, find_exporter
 from enginehouse.app.plugin_instances import (
     ConfiguredPlugins,
@@ -47,9 +47,9 @@ from enginehouse.telemetry.record_delivery import RecordDelivery
 class RequestPath:
     """Made once; a ``PathChange`` puts another ``config`` in force.
 
-    ``drivers``: by type. ``queues``: by backend; live. ``log``: the gateway's own. ``traces`` takes traced
-    requests, in place of the exporter. ``shared``: what processes of the gateway share. ``observed``: whether observers
-    hear of the fleet, too. Raises ``ConfigError`` or ``PluginError``.
+    ``drivers``: by type. ``queues``: by backend; live. ``log``: the gateway's own. ``traces`` takes traced requests,
+    in place of the exporter. ``observed``: whether observers hear of the fleet, too.
+    Raises ``ConfigError`` or ``PluginError``.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class RequestPath:
         queues: Mapping[str, RequestQueue],
         log: GatewayLog,
         traces: TraceTaker | None,
-        shared: SharedAccounts | None,
+        callers: Callers,
         *,
         observed: bool,
     ) -> None:
@@ -92,7 +92,8 @@ class RequestPath:
         context.web_sockets = find_only(config, registry, "web_socket_server", "serve WebSockets")
         self.relay.mirror(config.routing.mirrors)
         self.observers.add(context.waiting_room)  # it looks for slots at what they hear
-        self.callers = Callers(config, registry, context, self.observers, shared)
+        self.callers = callers
+        callers.count(context, self.observers)
         self.admission = build_admission(config, self.relay, self.callers.authentication)
         self.paths = RelayedPaths(
             self.admission,

@@ -7,8 +7,8 @@ import asyncio
 import msgspec
 import pytest
 
-from enginehouse.app.services.service_access import ServiceAccess
-from enginehouse.app.services.service_calls import ServiceCalls, ServicePages
+from enginehouse.app.services.service_access import GatewayInForce, ServiceAccess
+from enginehouse.app.services.service_calls import ServiceCalls
 from enginehouse.domain.errors import Forbidden
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.errors import NotFound
@@ -21,9 +21,9 @@ from tests.support.served_gateway import OpenGateway, ServedGateway
 
 def seen_by_service(gateway: ServedGateway) -> ServiceAccess:
     whole = gateway.gateway
-    return ServiceAccess(
-        whole.current, ServiceCalls(PluginId("service", "test"), ServicePages([], [])), lambda: whole.config
-    )
+    seen = GatewayInForce(whole.config)
+    seen.in_force = whole.current
+    return ServiceAccess(seen, whole.registry, whole.path.outside, ServiceCalls(PluginId("service", "test")))
 
 
 async def test_a_stream_tells_its_tokens(house: OpenGateway, model_engine: StartModelEngine) -> None:

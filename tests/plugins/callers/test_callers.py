@@ -48,7 +48,8 @@ class Running:
         config = msgspec.convert({"auth": {"keys": keys}, "prices": {"m": {"output": 100.0}}, **sections}, Config)
         observers = Observers([observer] if observer is not None else [])
         self.context = Context(Clock(clock, clock))
-        self.callers = Callers(config, REGISTRY, self.context, observers)  # type: ignore[arg-type]
+        self.callers = Callers(config, REGISTRY, self.context.clock)
+        self.callers.count(self.context, observers)  # type: ignore[arg-type]
         self.callers.open(folder)
 
     def use(self, tokens: int, caller: str = "a") -> None:

@@ -31,8 +31,11 @@ from enginehouse.interfaces.cache_keepers import CacheKeeper, LaunchedBackend
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.model_servers import LoadingBackend, ModelServer
 from enginehouse.interfaces.services import FoundBackend, GatewayCaller, Submitted
+from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.live.live_request import LiveRequest, each_alone
+from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
+from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.scheduling.flow_control import expected_wait
 from enginehouse.telemetry.observers import notify
@@ -41,39 +44,56 @@ _TIMEOUT_S = 30.0
 _RUNS = (ReplicaState.PLACING, ReplicaState.STARTING, ReplicaState.READY)
 
 
-class ServiceAccess:
-    """The ``ServiceGateway`` of one service. ``config`` is what ``table`` reads: of the gateway, or one to check."""
+class GatewayInForce:
+    """The gateway ``in_force`` of a service. Until that is set, only the ``config`` is known for which it is made."""
 
-    def __init__(self, current: CurrentConfig, calls: ServiceCalls, config: Callable[[], Config]) -> None:
-        self.requests = _RequestAccess(current, calls.type)
-        self.figures = _FigureAccess(current, config)
-        self.backends = _BackendAccess(current)
-        self.models = _ModelAccess(current, calls)
+    in_force: CurrentConfig | None = None
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    @property
+    def current(self) -> CurrentConfig:
+        assert self.in_force is not None, "only the configuration and the clock are known before start"
+        return self.in_force
+
+    @property
+    def config(self) -> Config:
+        return self._config if self.in_force is None else self.in_force.path.config
+
+    @property
+    def relay(self) -> Relay:
+        return self.current.path.relay
+
+
+class ServiceAccess:
+    """The ``ServiceGateway`` of one service."""
+
+    def __init__(self, seen: GatewayInForce, registry: Registry, outside: Outside, calls: ServiceCalls) -> None:
+        self.requests = _RequestAccess(seen, calls.type)
+        self.figures = _FigureAccess(seen)
+        self.backends = _BackendAccess(seen)
+        self.models = _ModelAccess(seen, calls)
         self.pages = _PageAccess(calls)
         self.every = calls.every
-        self._current = current
-        self._config = config
+        self.clock = outside.clock
+        self._seen = seen
+        self._registry, self._outside = registry, outside
         self._type = calls.type
 
     @property
-    def clock(self) -> Clock:
-        return self._current.path.outside.clock
-
-    @property
     def address(self) -> tuple[str, int] | None:
-        return self._current.address
+        return self._seen.current.address
 
     @property
     def folder(self) -> Path:
-        folder = self._current.path.callers.folder
-        assert folder, "the folder is known from start on"  # else the service would write where the gateway was started
-        return Path(folder, "services", self._type)
+        return Path(self._seen.current.path.callers.folder, "services", self._type)
 
     def table(self, name: str) -> Any:
-        return getattr(self._config(), name)
+        return getattr(self._seen.config, name)
 
     def caller(self, headers: Headers) -> GatewayCaller | None:
-        caller = self._current.path.admission.authentication.caller(headers)
+        caller = self._seen.current.path.admission.authentication.caller(headers)
         return None if caller is None else GatewayCaller(caller.name, caller.models, caller.admin, caller.through)
 
     def plugin(
@@ -84,34 +104,32 @@ class ServiceAccess:
         parameters: Mapping[str, Any] | None = None,
         prepare: Callable[[Any], None] | None = None,
     ) -> tuple[PluginId, Any]:
-        path = self._current.path
-        plugin, made = make_plugin(self._config(), path.registry, kind, type, key, parameters)
+        plugin, made = make_plugin(self._seen.config, self._registry, kind, type, key, parameters)
         if kind == "migrator":
-            made = path.outside.migrator(type, made)
+            made = self._outside.migrator(type, made)
         if prepare is not None:
-            prepare_plugin(path.registry, kind, type, partial(prepare, made))
+            prepare_plugin(self._registry, kind, type, partial(prepare, made))
         return plugin, made
 
     def used(self, rows: Sequence[UsageRow]) -> None:
-        self._current.path.callers.accounting.used(rows)
+        self._seen.current.path.callers.accounting.used(rows)
 
     def notify(self, event: str, *facts: object) -> None:
-        notify(self._current.path.observers.callbacks(event), *facts)
+        notify(self._seen.current.path.observers.callbacks(event), *facts)
 
 
 class _RequestAccess:
-    def __init__(self, current: CurrentConfig, cause: str) -> None:
-        self._current = current
-        self._relay = current.path.relay
+    def __init__(self, seen: GatewayInForce, cause: str) -> None:
+        self._seen = seen
         self._cause = cause
 
     def __iter__(self) -> Iterator[_SeenRequest]:
-        waiting = self._current.waiting()
-        for live in sorted(self._relay.live, key=lambda live: live.began):
-            yield _SeenRequest(live, waiting, self._relay.context.clock)
+        waiting = self._seen.current.waiting()
+        for live in sorted(self._seen.relay.live, key=lambda live: live.began):
+            yield _SeenRequest(live, waiting, self._seen.relay.context.clock)
 
     def ended(self) -> Iterator[RequestRecord]:
-        return (each.record for each in self._relay.context.activity.newest_first())
+        return (each.record for each in self._seen.relay.context.activity.newest_first())
 
     async def submit(
         self,
@@ -123,7 +141,7 @@ class _RequestAccess:
         priority: int | None = None,
         aside: bool = False,
     ) -> Submitted:
-        admission = self._current.path.admission
+        admission = self._seen.current.path.admission
         admitted: AdmittedCaller | None = None
         if caller is not None:
             admitted = admission.authentication.absent(caller.name, caller.models, caller.through)
@@ -133,10 +151,10 @@ class _RequestAccess:
         return await submit(admission, path, body, headers, admitted)
 
     async def move(self, request: str, destination: str, engine_request: str = "") -> None:
-        await self._relay.move(request, destination, engine_request, self._cause)
+        await self._seen.relay.move(request, destination, engine_request, self._cause)
 
     def cancel(self, request: str) -> None:
-        found = self._relay.find(request)
+        found = self._seen.relay.find(request)
         if not found:
             raise NotFound(f"There is no live request '{request}'")
         for live in found:
@@ -221,66 +239,62 @@ class _SeenRequest:
 
 
 class _FigureAccess:
-    def __init__(self, current: CurrentConfig, config: Callable[[], Config]) -> None:
-        self._puller = current.puller
-        self._context = current.path.relay.context
-        self._config = config
+    def __init__(self, seen: GatewayInForce) -> None:
+        self._seen = seen
 
     @property
     def reports(self) -> Mapping[str, InstanceReport]:
-        return self._puller.reports
+        return self._seen.current.puller.reports
 
     def every(self, seconds: float) -> None:
-        self._puller.interval = seconds
+        self._seen.current.puller.interval = seconds
 
     async def ask(self) -> None:
-        await self._puller.pull()
+        await self._seen.current.puller.pull()
 
     def publish(self, view: object) -> None:
-        self._context.router.strategies.on_view(view, self._config().rescheduling)
+        self._seen.relay.context.router.strategies.on_view(view, self._seen.config.rescheduling)
 
 
 class _BackendAccess:
-    def __init__(self, current: CurrentConfig) -> None:
-        self._current = current
-        self._joined = current.joined
-        self._relay = current.path.relay
+    def __init__(self, seen: GatewayInForce) -> None:
+        self._seen = seen
 
     def __iter__(self) -> Iterator[BackendStatus]:
-        config = self._current.path.config
-        for each in self._relay.context.fleet.backends():
+        config = self._seen.config
+        for each in self._seen.relay.context.fleet.backends():
             host = config.host_settings(each.host)
             yield msgspec.structs.replace(each, node=each.node or host.node, unit=each.unit or host.unit)
 
     def join(self, found: Mapping[str, FoundBackend]) -> Mapping[str, str]:
-        self._become({**self._joined.found, **found})
+        self._become({**self._seen.current.joined.found, **found})
         return {name: why for name, why in self.refused.items() if name in found}
 
     @property
     def refused(self) -> Mapping[str, str]:
-        return self._joined.in_force.refused
+        return self._seen.current.joined.in_force.refused
 
     def leave(self, names: Iterable[str]) -> None:
         gone = set(names)
-        self._become({name: each for name, each in self._joined.found.items() if name not in gone})
+        self._become({name: each for name, each in self._seen.current.joined.found.items() if name not in gone})
 
     def _become(self, found: Mapping[str, FoundBackend]) -> None:
-        before, self._joined.found = self._joined.found, found
+        before, self._seen.current.joined.found = self._seen.current.joined.found, found
         try:
-            self._current.rejoin()
+            self._seen.current.rejoin()
         except BaseException:
-            self._joined.found = before
+            self._seen.current.joined.found = before
             raise
 
     def drain(self, name: str) -> None:
-        self._relay.context.fleet.drain(name)
-        self._relay.drains.begin(name)
+        self._seen.relay.context.fleet.drain(name)
+        self._seen.relay.drains.begin(name)
 
     def undrain(self, name: str) -> None:
-        self._relay.context.fleet.undrain(name)
+        self._seen.relay.context.fleet.undrain(name)
 
     async def serves(self, name: str, model: str, within: float) -> bool | None:
-        context = self._relay.context
+        context = self._seen.relay.context
         there = [each.name_there for each in context.fleet.snapshot.candidates(model) if each.backend == name]
         client, driver = Client(self._upstream(name), within), context.drivers[name].driver
         try:
@@ -291,20 +305,20 @@ class _BackendAccess:
             return False
 
     def late_probes(self, name: str) -> int:
-        return self._current.prober.late_probes(name)
+        return self._seen.current.prober.late_probes(name)
 
     async def processor_seconds(self, name: str) -> float | None:
-        return await self._current.engines.processor_seconds(name)
+        return await self._seen.current.engines.processor_seconds(name)
 
     async def give_up(self, name: str, why: str) -> None:
-        fleet = self._relay.context.fleet
+        fleet = self._seen.relay.context.fleet
         fleet.mark_hung(name, why)
-        if not await self._current.engines.end_hung(name, why):
-            each_alone(self._relay.drains.live(name), partial(self._send_elsewhere, name, why))
+        if not await self._seen.current.engines.end_hung(name, why):
+            each_alone(self._seen.relay.drains.live(name), partial(self._send_elsewhere, name, why))
 
     def _send_elsewhere(self, name: str, why: str, request: LiveRequest) -> None:
         """Act as if the engine had broken ``request`` off, if another backend may serve it."""
-        others = self._relay.context.fleet.snapshot.candidates(request.model or "")
+        others = self._seen.relay.context.fleet.snapshot.candidates(request.model or "")
         if any(each.backend != name and each.health is not Health.UNHEALTHY for each in others):
             request.cut_off(why)
 
@@ -312,53 +326,51 @@ class _BackendAccess:
         return Client(self._upstream(name), _TIMEOUT_S)
 
     def _upstream(self, name: str) -> Upstream:
-        upstream = self._relay.context.upstreams.get(name)
+        upstream = self._seen.relay.context.upstreams.get(name)
         if upstream is None:
             raise NotFound(f"There is no backend '{name}'")
         return upstream
 
 
 class _ModelAccess:
-    def __init__(self, current: CurrentConfig, calls: ServiceCalls) -> None:
-        self._current = current
+    def __init__(self, seen: GatewayInForce, calls: ServiceCalls) -> None:
+        self._seen = seen
         self._calls = calls
-        self._engines = current.engines
-        self._context = current.path.relay.context
 
     def replicas(self, model: str) -> Sequence[Candidate]:
-        return self._context.fleet.snapshot.candidates(model)
+        return self._seen.relay.context.fleet.snapshot.candidates(model)
 
     def expected_wait(self, backends: Iterable[str], requests: int) -> float:
-        queues = self._context.queues
+        queues = self._seen.relay.context.queues
         backlogs = {queues[name].backlog: None for name in backends if name in queues}
         return expected_wait(backlogs.keys(), requests)
 
     def want(self, model: str, replicas: int) -> None:
-        sizes = self._current.sizes
+        sizes = self._seen.current.sizes
         before, sizes.wanted = sizes.wanted, {**sizes.wanted, model: replicas}
         if sizes.wanted != before:
             try:
-                self._current.rejoin()
+                self._seen.current.rejoin()
             except BaseException:
                 sizes.wanted = before
                 raise
         running = sum(each.state in _RUNS for each in self.replicas(model) if not each.draining)
-        if replicas > running and self._current.path.config.models[model].launches:
-            self._engines.preload_some(model, replicas)
+        if replicas > running and self._seen.config.models[model].launches:
+            self._seen.current.engines.preload_some(model, replicas)
         elif not replicas:
-            self._engines.rest(model)
+            self._seen.current.engines.rest(model)
 
     async def load(self, model: str) -> None:
-        await self._engines.load(model)
+        await self._seen.current.engines.load(model)
 
     async def unload(self, model: str) -> None:
-        await self._engines.unload([model])
+        await self._seen.current.engines.unload([model])
 
     def load_with(self, make: Callable[[LoadingBackend], ModelServer]) -> None:
-        self._engines.load_with(lambda backend: self._calls.ask(partial(make, backend)))
+        self._seen.current.engines.load_with(lambda backend: self._calls.ask(partial(make, backend)))
 
     def keep_with(self, make: Callable[[LaunchedBackend], CacheKeeper]) -> None:
-        self._engines.keep_with(lambda backend: self._calls.ask(partial(make, backend)))
+        self._seen.current.engines.keep_with(lambda backend: self._calls.ask(partial(make, backend)))
 
 
 class _PageAccess:

@@ -29,17 +29,17 @@ class ServicePages(NamedTuple):
 
 
 class ServiceCalls:
-    """Calls a service, and contains its failures. Its routes are added to ``pages``.
+    """Calls a service, and contains its failures. Its routes are added to the ``pages`` with which it starts.
 
     ``state`` and ``error`` are what ``/api/status`` shows. It does not know the service, which refers to it: a gateway
     that is only built must leave no cycle.
     """
 
-    def __init__(self, plugin: PluginId, pages: ServicePages) -> None:
+    def __init__(self, plugin: PluginId) -> None:
         self.type = plugin.type
         self.state, self.error = "starting", ""
+        self.pages = ServicePages([], [])
         self._plugin = plugin
-        self._pages = pages
         self._own_pages: list[tuple[list[BaseRoute], BaseRoute]] = []
         self._tasks = BackgroundTasks()
         self._begun: dict[object, float] = {}
@@ -55,7 +55,7 @@ class ServiceCalls:
 
     def add_pages(self, routes: Sequence[BaseRoute], *, for_callers: bool = False) -> None:
         """Answer these routes until ``end``."""
-        pages = self._pages.callers if for_callers else self._pages.operators
+        pages = self.pages.callers if for_callers else self.pages.operators
         self._own_pages += [(pages, route) for route in routes]
         pages += routes
 

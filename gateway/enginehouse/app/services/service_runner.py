@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,27 +12,31 @@ from prometheus_client.core import Metric
 from enginehouse.app.config_change import CurrentConfig
 from enginehouse.app.metrics import numbers
 from enginehouse.app.needs import service_table
+from enginehouse.app.plan import GatewayPlan
 from enginehouse.app.plugin_instances import create, identity, prepare
-from enginehouse.app.services.service_access import ServiceAccess
+from enginehouse.app.services.service_access import GatewayInForce, ServiceAccess
 from enginehouse.app.services.service_calls import ServiceCalls, ServicePages
 from enginehouse.config.schema import Config
 from enginehouse.config.shape import dotted
 from enginehouse.interfaces.services import Measured, Service
+from enginehouse.plugin_manager.registry import Registry
+from enginehouse.relay.upstream.outside import Outside
 
 
 class ServiceRun:
-    """One service, made and prepared for ``config``. Its routes are added to ``pages``.
+    """One service, made and prepared for ``config``. Raises ``ConfigError`` or ``PluginError``."""
 
-    Raises ``ConfigError`` or ``PluginError``.
-    """
-
-    def __init__(self, current: CurrentConfig, type: str, config: Callable[[], Config], pages: ServicePages) -> None:
-        registry, key = current.path.registry, dotted(config().service_path(type))
-        self._calls = ServiceCalls(identity(registry, "service", type, key), pages)
-        self._access = ServiceAccess(current, self._calls, config)
-        own = config().service_tables.get(type)
-        self._service: Service = create(config(), registry, "service", type, key, own, key)
+    def __init__(self, config: Config, registry: Registry, outside: Outside, type: str) -> None:
+        key, own = dotted(config.service_path(type)), config.service_tables.get(type)
+        self._calls = ServiceCalls(identity(registry, "service", type, key))
+        self._seen = GatewayInForce(config)
+        self._access = ServiceAccess(self._seen, registry, outside, self._calls)
+        self._service: Service = create(config, registry, "service", type, key, own, key)
         prepare(registry, "service", type, partial(self._service.prepare, self._access))
+
+    def join(self, current: CurrentConfig, pages: ServicePages) -> None:
+        """Let the service see the whole gateway, whose configuration in force is its own, and add its routes there."""
+        self._seen.in_force, self._calls.pages = current, pages
 
     def start(self) -> asyncio.Task[None]:
         """Start the service; the task ends when it has started, or failed."""
@@ -60,25 +64,37 @@ class ServiceRun:
         return self._calls.ask(self._service.measure) or {}
 
 
-class Services:
-    """The services that the configuration wants, and their ``pages``.
+ServiceRuns = Mapping[str, ServiceRun]
 
-    Raises ``ConfigError`` or ``PluginError``.
+
+def prepare_services(plan: GatewayPlan, registry: Registry, outside: Outside) -> ServiceRuns:
+    """The services that the configuration of ``plan`` wants, prepared for it. The plan learns of errors.
+
+    Raises ``PluginError``.
     """
+    wanted = _wanted(plan.config, registry)
+    runs = {type: plan.collect(partial(ServiceRun, plan.config, registry, outside, type)) for type in wanted}
+    return {type: run for type, run in runs.items() if run is not None}
 
-    def __init__(self, current: CurrentConfig) -> None:
+
+def _wanted(config: Config, registry: Registry) -> Sequence[str]:
+    """The types that run: those with a table of their own, and those for which ``config`` has one."""
+    own = [type for type in registry.types("service") if service_table(registry, type)]
+    return [*own, *(type for type in config.service_tables if type not in own)]
+
+
+class Services:
+    """The services of the gateway, and their ``pages``. ``runs``: prepared for its configuration."""
+
+    def __init__(self, current: CurrentConfig, runs: ServiceRuns) -> None:
         self.pages = ServicePages([], [])
         self._current = current
-        self._registry = current.path.registry
         self._config = current.path.config
         self._is_open = False
         self._ending: list[asyncio.Task[None]] = []
-        self._runs = {type: self._run(type) for type in self._wanted(self._config)}
-
-    def check(self, config: Config) -> None:
-        """Raise ``ConfigError`` or ``PluginError`` for what services could not do with ``config``."""
-        for type in self._wanted(config):
-            ServiceRun(self._current, type, lambda: config, ServicePages([], []))
+        self._runs = dict(runs)
+        for run in runs.values():
+            run.join(current, self.pages)
 
     async def start(self) -> None:
         """Start all, and wait until they have started."""
@@ -86,10 +102,13 @@ class Services:
         if self._runs:
             await asyncio.wait([run.start() for run in self._runs.values()])
 
-    def reconfigure(self) -> None:
-        """Act on another configuration, which has been checked and is in force: start, stop and tell services."""
+    def reconfigure(self, runs: ServiceRuns) -> None:
+        """Act on another configuration, which is in force: start, stop and tell services.
+
+        ``runs``: prepared for a configuration that it may not have in all, as changes of some keys need a restart.
+        """
         before, self._config = self._config, self._current.path.config
-        wanted = self._wanted(self._config)
+        wanted = _wanted(self._config, self._current.path.registry)
         self._ending = [each for each in self._ending if not each.done()]
         for type in [*self._runs]:
             if type not in wanted or before.service_tables.get(type) != self._config.service_tables.get(type):
@@ -98,7 +117,8 @@ class Services:
             if type in self._runs:
                 self._runs[type].reconfigure()
                 continue
-            self._runs[type] = run = self._run(type)
+            self._runs[type] = run = runs[type]
+            run.join(self._current, self.pages)
             if self._is_open:
                 run.start()
 
@@ -131,11 +151,3 @@ class Services:
         """The sum of a metric of services over all labels."""
         measured = [each for run in self._runs.values() for each in run.measure().items()]
         return sum(value for info, series in measured if info.name == metric for _, value in series)
-
-    def _run(self, type: str) -> ServiceRun:
-        return ServiceRun(self._current, type, lambda: self._current.path.config, self.pages)
-
-    def _wanted(self, config: Config) -> Sequence[str]:
-        """The types that run: those with a table of their own, and those for which ``config`` has one."""
-        own = [type for type in self._registry.types("service") if service_table(self._registry, type)]
-        return [*own, *(type for type in config.service_tables if type not in own)]

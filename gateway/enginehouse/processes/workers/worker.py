@@ -14,6 +14,7 @@ import msgspec
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app.build import build_drivers
+from enginehouse.app.callers import Callers
 from enginehouse.app.request_path import PathChange, RequestPath
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import CannotContinue
@@ -122,7 +123,7 @@ class Worker(ToWorker):
             self.queues.by_backend,
             log,
             self.exporter,
-            memory.accounts(number),
+            Callers(config, registry, outside.clock, memory.accounts(number)),
             observed=False,
         )
         self.relay, self.admission = path.relay, path.admission
