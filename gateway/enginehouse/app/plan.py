@@ -260,44 +260,18 @@ def _check_source(model: str, source: str, sources: PulledModels) -> None:
 
 def _of_roles(config: Config, drivers: Mapping[str, DriverSupport], registry: Registry) -> Iterator[str]:
     """Warnings of the roles prefill and decode if no request would find an engine of each."""
-    strategy = config.routing.strategy
-    pairs_up = (
-        getattr(registry.get("strategy", strategy, "routing.strategy").factory, "pick_decode", None)
-        is not Strategy.pick_decode
-    )
+    strategy, default = config.routing.strategy, Strategy.pick_decode
+    registry.get("strategy", strategy, "routing.strategy")
+    factories = {type: registry.get("strategy", type).factory for type in registry.types("strategy")}
+    picks = {type: getattr(factory, "pick_decode", None) for type, factory in factories.items()}
+    pairing = " or ".join(f"'{type}'" for type, pick in picks.items() if pick not in (None, default))
     for type, driver in drivers.items():
-        keys = _keys_by_role(config, type) if driver.hand_over is not None else {}
-        if len(keys) == 1 and driver.bootstrap is not None:
-            [role] = keys
-            missing = f"none has the role '{_OTHER[role].value}'"
-            yield f"{_joined(keys)}: a server of {type} with this role serves no request alone, and {missing}"
-        elif len(keys) > 1 and not pairs_up:
-            alone = (
-                "which serves none alone"
-                if driver.bootstrap is not None
-                else "which reads the prompt and answers alone"
-            )
-            remedy = (
-                f"set routing.strategy to {_that_pair_up(registry) or 'one that pairs them, which a plugin brings'}"
-            )
-            yield f"{_joined(keys)}: '{strategy}' sends each request to one server, {alone}; {remedy}"
-
-
-def _joined(keys: Mapping[Role, Sequence[str]]) -> str:
-    return ", ".join(key for each in keys.values() for key in each)
-
-
-def _keys_by_role(config: Config, driver: str) -> dict[Role, Sequence[str]]:
-    """The keys that set the roles of the backends of ``driver``. Neutral ones are left out."""
-    keys: dict[Role, list[str]] = {}
-    for path, type, role in roles_of(config):
-        if type == driver:
-            keys.setdefault(role, []).append(dotted(path))
-    return dict(keys)
-
-
-def _that_pair_up(registry: Registry) -> str:
-    """The strategies that may have one engine read the prompt and another one answer."""
-    types = registry.types("strategy")
-    methods = {type: getattr(registry.get("strategy", type).factory, "pick_decode", None) for type in types}
-    return " or ".join(f"'{type}'" for type, method in methods.items() if method not in (None, Strategy.pick_decode))
+        found = [(role, dotted(path)) for path, of, role in roles_of(config) if of == type]
+        roles, keys, alone = {role for role, _ in found}, ", ".join(key for _, key in found), driver.bootstrap is None
+        if len(roles) == 1 and not alone:
+            missing = f"none has the role '{_OTHER[roles.pop()].value}'"
+            yield f"{keys}: a server of {type} with this role serves no request alone, and {missing}"
+        elif len(roles) > 1 and driver.hand_over is not None and picks[strategy] is default:
+            what = "which reads the prompt and answers alone" if alone else "which serves none alone"
+            remedy = f"set routing.strategy to {pairing or 'one that pairs them, which a plugin brings'}"
+            yield f"{keys}: '{strategy}' sends each request to one server, {what}; {remedy}"

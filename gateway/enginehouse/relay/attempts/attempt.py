@@ -16,7 +16,7 @@ from enginehouse.domain.tokens import Tokens
 from enginehouse.relay.engine_memory import HeldAnswer
 from enginehouse.relay.heads import AnswerHead
 from enginehouse.relay.jobs.job import Job
-from enginehouse.relay.jobs.prompt_request import PromptRequest
+from enginehouse.relay.jobs.pairs import PrefillSlot
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.upstream.connection import Connection, Receiver
 from enginehouse.relay.upstream.upload import Upload, UploadTurn
@@ -51,7 +51,7 @@ class Attempt:
         self.slot: QueueSlot | None = None
         self.head: AnswerHead | None = None
         self.connection: Connection | None = None
-        self.prompt: PromptRequest | None = None
+        self.prompt: PrefillSlot | None = None
         self.gap: StreamGap | None = None
         self.granted_at = self.sent_at = self.answered_at = 0.0
         self.deadline = self.client_deadline = NEVER

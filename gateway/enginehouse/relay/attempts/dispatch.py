@@ -21,6 +21,7 @@ from enginehouse.relay.answers.engine_error import is_too_long
 from enginehouse.relay.attempts.attempt import NEVER, Attempt, client_error
 from enginehouse.relay.attempts.waiting_place import WaitingPlace
 from enginehouse.relay.jobs.job import Job
+from enginehouse.relay.jobs.pairs import prepare_pair
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.retries import (
     FailedAttempt,
@@ -358,7 +359,10 @@ class Dispatch:
         sender.send_attempt(attempt, self.job.repeatable and not again)
 
     async def _prepare(self, attempt: Attempt) -> None:
-        attempt.body = await self.job.prepare(attempt.route)
+        job, route = self.job, attempt.route
+        attempt.body = await job.prepare(route)
+        if route.prefill is not None:
+            attempt.body, attempt.prompt = await prepare_pair(job, route, attempt.body, self.prompt_lost)
 
     def _prepared(self, error: RequestError | None) -> None:
         attempt = self.current()
@@ -366,9 +370,6 @@ class Dispatch:
             lost = attempt.route.prefill is not None and not isinstance(error, CannotContinue)
             self._carry_out(self._decide(Outcome.PROMPT_LOST if lost else Outcome.UNFIT), error)
             return
-        if (prompt := self.job.prompt) is not None:
-            attempt.prompt = prompt
-            prompt.watch(self.prompt_lost)
         self._send(prepared=True)
 
     # --- what follows a failure

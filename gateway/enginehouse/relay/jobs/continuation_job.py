@@ -19,7 +19,7 @@ from enginehouse.relay.events.stream_check import BrokenStream, StreamCheck
 from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.heads import AnswerHead
 from enginehouse.relay.jobs.job import Job, Suspects
-from enginehouse.relay.jobs.pairs import pair_route, prepare_pair
+from enginehouse.relay.jobs.pairs import pair_route
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
 
@@ -129,15 +129,8 @@ class ContinuationJob(Job):
     async def prepare(self, route: Route) -> bytes:
         """The request that tries the next way to continue the stream at the engines of ``route``.
 
-        Raises ``CannotContinue`` when there is none left, and other errors of the engine that reads the prompt.
+        Raises ``CannotContinue`` when there is none left.
         """
-        body = await self._ask(route)
-        self.prompt = None
-        if route.prefill is not None:
-            body, self.prompt = await prepare_pair(self, route, self._path, body)
-        return body
-
-    async def _ask(self, route: Route) -> bytes:
         context, chosen = self.context, route.chosen
         if route is not self._route or self._rest is None:
             self._route = route
@@ -151,12 +144,12 @@ class ContinuationJob(Job):
         return asked.body
 
     @property
-    def _path(self) -> str:
+    def engine_path(self) -> str:
         return self.path if self.translator is None else self.translator.path
 
     def request(self, upstream: Upstream, body: bytes) -> bytes:
         ranked, told = self.ranked(upstream, body), self.caller_lines(upstream)
-        return upstream.post(self._path, self.headers, self.request_id, ranked, self.trace_lines, told)
+        return upstream.post(self.engine_path, self.headers, self.request_id, ranked, self.trace_lines, told)
 
     def judge(self, route: Route, status: int, first_byte: float, suspects: Suspects) -> Suspects:
         """Only servers' errors count: the request is the gateway's own, and its time no measure of others."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enginehouse.domain.replica import Route
 from enginehouse.relay.jobs.job import InferenceJob
-from enginehouse.relay.jobs.pairs import pair_route, prepare_pair
+from enginehouse.relay.jobs.pairs import pair_route
 
 
 class HandOverJob(InferenceJob):
@@ -17,12 +17,6 @@ class HandOverJob(InferenceJob):
 
     def route(self, failed: tuple[str, ...]) -> Route:
         return pair_route(self, self._one_route, failed)
-
-    async def prepare(self, route: Route) -> bytes:
-        body, self.prompt = self.body_for(route), None
-        if route.prefill is not None:
-            body, self.prompt = await prepare_pair(self, route, self.path, body)
-        return body
 
     def _one_route(self, failed: tuple[str, ...]) -> Route:
         return super().route(failed)

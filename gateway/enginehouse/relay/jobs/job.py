@@ -27,7 +27,6 @@ from enginehouse.relay.engine_facts import PATHS, with_priority
 from enginehouse.relay.events.added_fields import add_field
 from enginehouse.relay.events.stream_form import CHUNKED
 from enginehouse.relay.heads import Behalf, deadline_in
-from enginehouse.relay.jobs.prompt_request import PromptRequest
 from enginehouse.relay.upstream.upload import Upload
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.read import answer_limit, end_user, read_request
@@ -72,7 +71,6 @@ class Job(ABC):
     - ``backend``: the only one that may serve it; empty for any.
     - ``upload``: the rest of a body that follows what ``request`` returns.
     - ``protocol_line``: the header line that tells a client whether its protocol was translated; empty for OpenAI's.
-    - ``prompt``: made by ``prepare`` where another engine reads the prompt at the same time.
     """
 
     method: str
@@ -85,7 +83,6 @@ class Job(ABC):
     continues: bool = False
     backend: str = ""
     upload: Upload | None = None
-    prompt: PromptRequest | None = None
     gathering: GatheringWriter | None = None
 
     def __init__(self, context: RelayContext, path: str, headers: Headers, request_id: bytes) -> None:
@@ -120,6 +117,11 @@ class Job(ABC):
         """The client's headers, with the trace that the engine continues."""
         lines = self.trace_lines
         return with_trace(self.headers, lines) if lines else self.headers
+
+    @property
+    def engine_path(self) -> str:
+        """The endpoint that the engine is asked."""
+        return self.path
 
     @property
     def key(self) -> str | None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from enginehouse.domain.errors import Overloaded, RequestError, UpstreamError
 from enginehouse.domain.replica import Candidate, Route
 from enginehouse.interfaces.drivers import EngineResponse
 from enginehouse.interfaces.hand_overs import PrefillEngine
 from enginehouse.relay.jobs.job import Job
-from enginehouse.relay.jobs.prompt_request import PromptRequest
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.upstream.client import Client
 from enginehouse.routing.body.rewrite import replace_model
@@ -29,17 +29,19 @@ def pair_route(job: Job, find: Callable[[tuple[str, ...]], Route], failed: tuple
     return context.router.choose_pair(requirements, context.fleet.snapshot, context.drivers, find, failed)
 
 
-async def prepare_pair(job: Job, route: Route, path: str, body: bytes) -> tuple[bytes, PromptRequest | None]:
-    """Have the plugin of hand-overs prepare a request to ``path`` along ``route``, which has two engines.
+async def prepare_pair(
+    job: Job, route: Route, body: bytes, lost: Callable[[RequestError], None]
+) -> tuple[bytes, PrefillSlot | None]:
+    """Have the plugin of hand-overs prepare the request of ``job`` along ``route``, which has two engines.
 
-    Returns the body for the engine that answers, and the request at the other one, if that goes on meanwhile. Raises
-    ``RequestError``.
+    Returns the body for the engine that answers, and the slot at the other one, if something goes on there meanwhile.
+    ``lost`` is called with the error of an engine that fails then. Raises ``RequestError``.
     """
     found = job.context.router.hand_over
     assert found is not None
     assert route.prefill is not None
     plugin, hand_over = found
-    slot, go_on = PrefillSlot(job, route.prefill, path), None
+    slot, go_on = PrefillSlot(job, route.prefill), None
     try:
         made = await await_plugin(plugin, hand_over.prepare, slot, route, body)
         if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], bytes)):
@@ -48,23 +50,27 @@ async def prepare_pair(job: Job, route: Route, path: str, body: bytes) -> tuple[
     finally:
         if go_on is None:
             slot.release()
-    return asked, PromptRequest(await_plugin(plugin, go_on), slot.release) if go_on is not None else None
+    if go_on is None:
+        return asked, None
+    slot.go_on(await_plugin(plugin, go_on), lost)
+    return asked, slot
 
 
 class PrefillSlot(PrefillEngine):
     """The engine of ``candidate``, of whose load it has a share, and a slot of its queue if it has one.
 
-    Call ``release`` once. The queue may still grant or refuse the slot of a request that was cancelled in the same step
-    of the event loop.
+    Call ``release`` or ``go_on`` once. The queue may still grant or refuse the slot of a request that was cancelled in
+    the same step of the event loop.
     """
 
-    def __init__(self, job: Job, candidate: Candidate, path: str) -> None:
-        self.path = path
+    def __init__(self, job: Job, candidate: Candidate) -> None:
+        self.path = job.engine_path
         self.drivers = job.context.drivers
         self._job = job
         self._candidate = candidate
         self._granted: asyncio.Future[None] | None = None
         self._slot: QueueSlot | None = None
+        self._task: asyncio.Task[None] | None = None
         candidate.load.begin()
 
     async def take(self) -> None:
@@ -110,6 +116,27 @@ class PrefillSlot(PrefillEngine):
 
     def failed(self, why: str) -> None:
         self._job.context.fleet.failed(self._candidate.backend, why)
+
+    def go_on(self, steps: Coroutine[Any, Any, None], lost: Callable[[RequestError], None]) -> None:
+        """Take ``steps``, then ``release`` it. ``lost`` is called with a ``RequestError`` that they raise."""
+
+        def end(task: asyncio.Task[None]) -> None:
+            self.release()
+            error = None if task.cancelled() else task.exception()
+            if self._task is not None and isinstance(error, RequestError):
+                lost(error.with_traceback(None))
+
+        self._task = asyncio.ensure_future(steps)
+        self._task.add_done_callback(end)
+
+    def cancel(self) -> None:
+        """Abort what goes on: nothing depends on it any more. Later calls do nothing."""
+        task, self._task = (
+            self._task,
+            None,
+        )  # it may have failed in this very step, so that ``end`` is about to be called
+        if task is not None:
+            task.cancel()
 
     def release(self) -> None:
         """Give it back."""

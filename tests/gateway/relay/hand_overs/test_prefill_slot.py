@@ -23,7 +23,7 @@ async def test_a_request_that_has_just_been_cancelled_holds_up_no_other_one(
     gateway.gateway.engines.remote.report("a", 1)
     context = gateway.relay.context
     [candidate] = context.fleet.snapshot.candidates(MODEL)
-    first, left, other = slots = [PrefillSlot(InferenceJob(context, "/", [], b"r"), candidate, "/") for _ in range(3)]
+    first, left, other = slots = [PrefillSlot(InferenceJob(context, "/", [], b"r"), candidate) for _ in range(3)]
     of_first, of_left, of_other = (asyncio.create_task(each.take()) for each in slots)
     await asyncio.sleep(0)
     assert [each.done() for each in (of_first, of_left, of_other)] == [True, False, False]
