@@ -294,6 +294,7 @@ FAULTS = {
     ),
     "protocol.open": (
         "protocol",
+        "from enginehouse_kit.protocols import Protocol\n"
         "class Bad(Protocol):\n name, paths = 'bad', ()\n def open(self, folder): raise KeyError('k')\n"
         " def translate(self, request): ...\n def error(self, status, envelope): ...",
     ),
