@@ -169,7 +169,7 @@ class LocalProcess(EngineProcess):
         watch = PortWatch(self._line.bind, self._line.port)
         self._log.on_print = watch.look_now  # the line may tell that the engine is ready
         try:
-            await watch.found()
+            await watch.found
         finally:
             self._log.on_print = None
 

@@ -166,7 +166,9 @@ def signal_group(group: int, number: signal.Signals) -> None:
 
 
 class PortWatch:
-    """Waits until a process of this machine listens on a port: looks at growing intervals, and whenever it is told to.
+    """Looks whether a process of this machine listens on a port: at growing intervals, and whenever it is told to.
+
+    ``found`` is done when one does. The cancellation of ``found`` ends the looks.
 
     One with a full queue listens too, although it takes no more connections. Between two looks nothing runs, and a look
     costs far less than a request that is refused.
@@ -175,16 +177,9 @@ class PortWatch:
     def __init__(self, host: str, port: int) -> None:
         self._address = (host, port)
         self._loop = asyncio.get_running_loop()
-        self._found: asyncio.Future[None] = self._loop.create_future()
+        self.found: asyncio.Future[None] = self._loop.create_future()
         self._pause = _FIRST_TRY_S
         self._next = self._loop.call_soon(self._look)
-
-    async def found(self) -> None:
-        """Return when the port is taken."""
-        try:
-            await self._found
-        finally:
-            self._next.cancel()
 
     def look_now(self) -> None:
         """Look now, because something has happened, and soon again."""
@@ -193,7 +188,7 @@ class PortWatch:
 
     def _look(self) -> None:
         self._next.cancel()
-        if self._found.done():
+        if self.found.done():
             return
         try:
             with socket.socket() as connection:
@@ -202,7 +197,7 @@ class PortWatch:
         except OSError:  # the gateway has no socket left, as the engine's health check will say
             listens = True
         if listens:
-            self._found.set_result(None)
+            self.found.set_result(None)
             return
         self._next = self._loop.call_later(self._pause, self._look)
         self._pause = min(self._pause * _TRY_GROWTH, _LONGEST_TRY_S)

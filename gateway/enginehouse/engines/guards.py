@@ -102,17 +102,19 @@ async def _exited() -> Exit | int | None:
 
 
 class _Returned(NamedTuple):
-    """What a method of an interface returns: the ``type``, and whether an answer of another type ``fits``."""
+    """What a method of an interface returns: the ``type``, whose ``kinds`` fit, and whether another answer ``fits``."""
 
     method: str
     type: Any
+    kinds: tuple[Any, ...]
     fits: Callable[[Any], bool]
 
 
 @cache
 def _returned(method: Callable[..., Any]) -> _Returned:
     type = get_type_hints(method)["return"]
-    return _Returned(method.__name__.strip("_"), type, _fits(type))
+    kinds = get_args(type) if get_origin(type) is UnionType else (type,)
+    return _Returned(method.__name__.strip("_"), type, kinds, _fits(type))
 
 
 async def _ask(plugin: PluginId, returned: _Returned, method: Callable[..., Any], *arguments: object) -> Any:
@@ -121,7 +123,7 @@ async def _ask(plugin: PluginId, returned: _Returned, method: Callable[..., Any]
         answer = method(*arguments)
         if isawaitable(answer):
             answer = await answer
-        fits = type(answer) is returned.type or returned.fits(answer)
+        fits = type(answer) in returned.kinds or returned.fits(answer)
     except BaseException as error:
         if passes(error):
             raise
@@ -135,7 +137,7 @@ def _call(plugin: PluginId, returned: _Returned, method: Callable[..., Any], *ar
     """Call a synchronous method and check its answer."""
     try:
         answer = method(*arguments)
-        fits = type(answer) is returned.type or returned.fits(answer)
+        fits = type(answer) in returned.kinds or returned.fits(answer)
     except EnginehouseError:
         raise
     except BaseException as error:

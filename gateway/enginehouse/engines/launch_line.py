@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import msgspec
@@ -109,7 +109,7 @@ class ModelLaunch:
         ``gpus`` is its ``CUDA_VISIBLE_DEVICES``, unless the model's ``env`` sets another; empty for none.
         """
         model, spec = self._model, self.spec(place)
-        words, stop = self._words(spec), model.stop_command
+        words, stop = _Words(spec, self._environ), model.stop_command
         return LaunchLine(
             command=self._command(spec, words),
             others=self._other_commands(place) if place.others else (),
@@ -122,12 +122,12 @@ class ModelLaunch:
             port=place.port,
             bind=place.bind,
             place=None if is_own_port(place) else place,
-            stop_command=self._words(spec, pid="${pid}").split("stop_command", stop) if stop else (),
+            stop_command=_Words(spec, self._environ, pid="${pid}").split("stop_command", stop) if stop else (),
         )
 
     def _other_commands(self, place: Place) -> Sequence[Sequence[str]]:
         specs = [self.spec(place, rank) for rank in range(1, len(place.others) + 1)]
-        return [self._command(spec, self._words(spec)) for spec in specs]
+        return [self._command(spec, _Words(spec, self._environ)) for spec in specs]
 
     @cached_property
     def nowhere(self) -> LaunchLine:
@@ -166,21 +166,6 @@ class ModelLaunch:
                 remedy="remove it, or give the engine --kv-events-config ${kv_events} in command or args",
             )
         return line
-
-    def _words(self, spec: LaunchSpec, **more: str) -> _Words:
-        values = {
-            "port": str(spec.port),
-            "bind": spec.bind,
-            "path": spec.path,
-            "model": self._name,
-            "nodes": str(spec.nodes),
-            "node_rank": str(spec.node_rank),
-            "meet_at": spec.meet_at,
-            "kv_events": spec.kv_events,
-            "cache_folder": spec.cache_folder,
-            **more,
-        }
-        return _Words(f"models.{self._name}", values, self._environ)
 
     def _own_command(self, spec: LaunchSpec) -> Sequence[str]:
         command = self._driver.command(spec)
@@ -249,12 +234,23 @@ def fingerprint(line: LaunchLine) -> str:
 
 
 class _Words:
-    """Splits the texts of one model's configuration into words and replaces placeholders."""
+    """Splits the texts of one model's configuration into words and replaces placeholders by what ``spec`` says."""
 
-    def __init__(self, table: str, values: Mapping[str, str], environ: Mapping[str, str]) -> None:
-        self._table = table
-        self._values = values
+    def __init__(self, spec: LaunchSpec, environ: Mapping[str, str], **more: str) -> None:
+        self._table = f"models.{spec.model}"
         self._environ = environ
+        self._values = {
+            "port": str(spec.port),
+            "bind": spec.bind,
+            "path": spec.path,
+            "model": spec.model,
+            "nodes": str(spec.nodes),
+            "node_rank": str(spec.node_rank),
+            "meet_at": spec.meet_at,
+            "kv_events": spec.kv_events,
+            "cache_folder": spec.cache_folder,
+            **more,
+        }
 
     def split(self, key: str, text: str) -> Sequence[str]:
         """Split ``text`` as a shell would, then replace placeholders; so a value is never split."""
@@ -265,9 +261,10 @@ class _Words:
 
     def fill(self, key: str, text: str) -> str:
         """Replace the placeholders of ``text``."""
-        return _PLACEHOLDER.sub(lambda match: self._value(f"{self._table}.{key}", match[1]), text)
+        return _PLACEHOLDER.sub(partial(self._value, f"{self._table}.{key}"), text)
 
-    def _value(self, key: str, placeholder: str) -> str:
+    def _value(self, key: str, match: re.Match[str]) -> str:
+        placeholder = match[1]
         if placeholder in self._values:
             return self._values[placeholder]
         if not placeholder.startswith("env:"):

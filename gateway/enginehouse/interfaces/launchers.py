@@ -35,7 +35,9 @@ class LaunchLine(msgspec.Struct, frozen=True, kw_only=True):
 
     def environment_on(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The whole environment of the engine and of ``stop_command``, if a process would inherit ``environ``."""
-        inherited = {name: value for name, value in environ.items() if name not in self.withheld}
+        inherited = dict(environ)
+        for name in self.withheld:
+            inherited.pop(name, None)
         return {**inherited, **self.environment}
 
 

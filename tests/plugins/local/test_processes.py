@@ -133,7 +133,7 @@ def test_a_silent_engine_is_looked_for_at_growing_intervals_and_after_each_line(
     async def scenario() -> None:
         nonlocal listens
         watch = PortWatch("127.0.0.1", 4711)
-        found = asyncio.ensure_future(watch.found())
+        found = watch.found
         await asyncio.sleep(3)
         pauses = [round(after - before, 6) for before, after in pairwise(looks)]
         assert pauses == sorted(pauses)
