@@ -1,4 +1,4 @@
-"""What observers and exporters get of requests that have ended, beside ``RequestRecord``."""
+"""What observers and exporters get of requests, beside ``RequestRecord``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.domain.request_facts import AttemptFacts, RequestFacts
 from enginehouse.domain.request_record import EngineTimings, StreamGap
 from enginehouse.interfaces.exporters import ExportCounters, Sampling, SwapRecord, TracedRequest
-from enginehouse.interfaces.observers import Figures
+from enginehouse.interfaces.observers import Figures, WaitingStream
 from enginehouse.telemetry.trace_context import UPSTREAM_SPAN, span_number
 
 __all__ = [
@@ -21,5 +21,6 @@ __all__ = [
     "SwapRecord",
     "TelemetrySettings",
     "TracedRequest",
+    "WaitingStream",
     "span_number",
 ]

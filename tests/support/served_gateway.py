@@ -14,6 +14,7 @@ import msgspec
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app import Gateway
+from enginehouse.app.plugin_instances import ConfiguredPlugins
 from enginehouse.config.schema import Config
 from enginehouse.http.admission import INFERENCE_PATHS
 from enginehouse.http.server import HttpServer
@@ -118,7 +119,7 @@ class ServedGateway:
 
     def wait_for(self, seconds: float) -> None:
         """Have every client that waits believe that it has waited for so long."""
-        self.relay.progress_reports.send_due(self.relay.live, perf_counter() + seconds)
+        self.relay.requests.waiting.tell(self.relay.live, perf_counter() + seconds)
 
     async def congested(self, engine: ScriptedEngine) -> None:
         """Until everything stands still because a client reads the answers of ``engine`` too slowly."""
@@ -263,6 +264,8 @@ def prepare(config: Config, registry: Registry, clock: Callable[[], float] | Non
     for name, settings in config.backends.items():
         gateway.relay.context.upstreams[name] = Upstream(name, settings, config.timeouts, Outside())
         gateway.fleet.succeeded(name)
+    configured = ConfiguredPlugins(config, registry)
+    gateway.relay.requests.waiting.wanted = gateway.observers.wanted("streams_wait", configured)
     if clock is not None:
         callers_of(gateway).keyring = Keyring(config.auth.keys, limits_at(clock, config))
     return gateway

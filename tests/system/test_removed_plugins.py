@@ -44,6 +44,7 @@ MISSING = {
         "enable the plugin 'kept_caches'",
     ),
     "access_log": ("[telemetry]\naccess_log = true\n", "telemetry.access_log", "enable the plugin 'access_log'"),
+    "progress": ('[scheduling]\nprogress = "comments"\n', "scheduling.progress", "enable the plugin 'progress'"),
     "continuation": ("[routing]\ngather = true\n", "routing.gather", "enable the plugin 'continuation'"),
     "pairs": (
         '[backends.x]\nurl = "http://x"\ndriver = "sglang"\nrole = "decode"\n',

@@ -35,6 +35,9 @@ def unmet_needs(config: Config, registry: Registry) -> Iterator[ConfigError]:
     interceptors = (registry.get("interceptor", type).factory for type in registry.types("interceptor"))
     if config.guards and not any(adapts(each) and each.table == "guards" for each in interceptors):
         yield _unmet("no enabled plugin asks guards", ("guards",), "guards")
+    if "progress" not in registry.types("observer"):
+        for path in _of_progress(config):
+            yield _unmet("no plugin reports progress", path, "progress")
     if config.telemetry.access_log and "access_log" not in registry.types("observer"):
         yield _unmet("no plugin writes the access log", ("telemetry", "access_log"), "access_log")
     for kind, type, path in _named_types(config):
@@ -121,6 +124,14 @@ def roles_of(config: Config) -> Iterator[tuple[Path, str, Role]]:
     for name, model in config.models.items():
         if model.launches and model.role is not Role.NEUTRAL:
             yield ("models", name, "role"), model.engine_driver, model.role
+
+
+def _of_progress(config: Config) -> Iterator[Path]:
+    if config.scheduling.progress != "off":
+        yield "scheduling", "progress"
+    for name, model in config.models.items():
+        if model.progress not in (None, "off"):
+            yield "models", name, "progress"
 
 
 def _of_accounting(config: Config) -> Iterator[Path]:

@@ -32,7 +32,6 @@ from enginehouse.interfaces.protocols import ClientProtocol
 from enginehouse.interfaces.schedulers import CallerTurns
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.live.progress_reports import ProgressReports
 from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.outside import Outside
@@ -83,11 +82,7 @@ class RequestPath:
         context = self._context(queues, traces)
         for plugin, observer in observers:
             prepare(registry, "observer", plugin.type, partial(context.counters.lend, observer))
-        self.relay = Relay(
-            context,
-            RecordDelivery(self.observers.callbacks("finished"), outside.clock.now),
-            ProgressReports(config.models, config.scheduling, queues, outside.clock, context.waiting_room),
-        )
+        self.relay = Relay(context, RecordDelivery(self.observers.callbacks("finished"), outside.clock.now))
         use_middleware(middleware, config, registry, context)
         context.web_sockets = find_only(config, registry, "web_socket_server", "serve WebSockets")
         self.relay.mirror(config.routing.mirrors)
@@ -154,11 +149,13 @@ class RequestPath:
         """Start observers, on the running event loop, and let readers read the log there."""
         self.log.open()
         self.observers.start()
-        self.observe_ends()
+        self.observe()
 
-    def observe_ends(self) -> None:
-        """Have observers called with each request that ends, as the configuration in force says."""
-        self.relay.requests.at_end = self.observers.at_end(ConfiguredPlugins(self.config, self.registry))
+    def observe(self) -> None:
+        """Have observers called with what they want to see under the configuration in force."""
+        configured = ConfiguredPlugins(self.config, self.registry)
+        self.relay.requests.at_end = self.observers.wanted("at_end", configured)
+        self.relay.requests.waiting.wanted = self.observers.wanted("streams_wait", configured)
 
     def follow_caches(self) -> None:
         """Follow the prefix caches of engines that publish events."""
@@ -216,7 +213,7 @@ class PathChange:
         if settings != (path.secrets, old.telemetry.log_format, old.telemetry.log_level):
             configure_logs(config.telemetry, path.log, self._secrets)
         path.secrets = self._secrets
-        path.observe_ends()
+        path.observe()
         return before
 
     def _change_admission(self) -> None:
@@ -234,7 +231,6 @@ class PathChange:
             self._router.filter_drops.update(context.router.filter_drops)
             self._router.strategies.recall(context.router.strategies.memories())
         context.router = self._router
-        relay.progress_reports.configure(config.models, config.scheduling)
         relay.mirror(config.routing.mirrors)
         configure_relay(context, config, self._drivers)
         for name, limits in time_limits(config).items():

@@ -11,7 +11,7 @@ from enginehouse.domain.replica import Health, ReplicaState, Route
 from enginehouse.domain.request_facts import RequestFacts
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.ticket import SwapDone
+from enginehouse.domain.ticket import Phase, SwapDone
 from enginehouse.domain.usage import AuditEntry
 
 if TYPE_CHECKING:  # the process that exports needs no services
@@ -35,6 +35,33 @@ class Figures(Protocol):
 
     def measured(self, metric: MetricInfo) -> Sequence[tuple[tuple[str, ...], int, float]]:
         """Every series: its labels, how much was counted or how many times were observed, and the sum of the times."""
+
+
+class WaitingStream(Protocol):
+    """A stream whose client has got nothing of its answer yet.
+
+    - ``number``: that of its request. No later one gets it.
+    - ``id``: the value of ``x-request-id``, which clients choose.
+    - ``path``: the endpoint. ``model``: the one that it waits for; empty until that is decided.
+    - ``phase``: how far it is; ``SERVING`` once it waits no more for its replica. ``position``: in the order of
+      service, while it is queued; 0 is next.
+    - ``waited``: the seconds since the request was whole.
+    - ``has_begun``: something was written to the client, with status 200: an error can only be the last event.
+    """
+
+    number: int
+    id: str
+    path: str
+    model: str
+    phase: Phase
+    position: int
+    waited: float
+
+    @property
+    def has_begun(self) -> bool: ...
+
+    def write(self, piece: bytes) -> bool:
+        """Write whole events or comments, which begins the stream. ``False`` if the client cannot have them now."""
 
 
 class Observer(ABC):  # noqa: B024 - every event is optional
@@ -101,6 +128,13 @@ class Observer(ABC):  # noqa: B024 - every event is optional
 
         Every request pays for such a call, so it should take microseconds, and keep and change nothing: ``finished``
         suits all else. Called at start, and with each further configuration that is in force.
+        """
+        return None
+
+    def streams_wait(self, configured: Configured) -> Callable[[Sequence[WaitingStream]], None] | None:
+        """Return what the gateway calls with all streams that wait, twice a second while there are some.
+
+        ``None``, the default, for nothing. Called as ``at_end`` is.
         """
         return None
 

@@ -22,7 +22,6 @@ from enginehouse.relay.jobs.hand_over_job import HandOverJob
 from enginehouse.relay.jobs.job import InferenceJob
 from enginehouse.relay.jobs.mirror_job import MirrorJob
 from enginehouse.relay.live.live_request import LiveRequest, MovedStream, each_alone
-from enginehouse.relay.live.progress_reports import ProgressReports
 from enginehouse.relay.middleware import Opening
 from enginehouse.relay.mirrors import Mirrors
 from enginehouse.relay.moves.drains import Drains
@@ -43,10 +42,9 @@ class Relay:
     from drained backends. ``mirrors``: sends copies of requests to other models.
     """
 
-    def __init__(self, context: RelayContext, delivery: RecordDelivery, progress_reports: ProgressReports) -> None:
+    def __init__(self, context: RelayContext, delivery: RecordDelivery) -> None:
         self.context = context
-        self.requests = LiveRequests(context, delivery, progress_reports)
-        self.progress_reports = progress_reports
+        self.requests = LiveRequests(context, delivery)
         self.live = live = self.requests.live
         self.drains = Drains(context, live)
         self.mirrors = Mirrors(context, self._open_mirror)

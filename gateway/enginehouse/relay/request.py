@@ -23,7 +23,7 @@ from enginehouse.relay.context import RelayContext
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.live_request import LiveRequest, each_alone
 from enginehouse.relay.live.live_state import LiveState
-from enginehouse.relay.live.progress_reports import ProgressReports
+from enginehouse.relay.live.waiting_streams import WaitingStreams
 from enginehouse.telemetry.answer_meter import NO_ANSWER, AnswerSize
 from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.observers import Callbacks, notify
@@ -235,24 +235,25 @@ class LiveRequests:
 
     One sweep over all requests is far cheaper than timers that are set and cancelled for each piece of an answer. A
     request that raises in it fails alone. The sweep also counts the requests that were routed for the budget of
-    retries, sends the progress reports that are due, lets middleware do what is due, and has the waiting room plan: a
+    retries, tells observers of waiting streams, lets middleware do what is due, and has the waiting room plan: a
     slot may be free for a reason that no queue reports, such as a backend's health.
 
     - ``live``: those that have not ended, the oldest first, each with a number that no later one gets.
+    - ``waiting``: tells observers of streams that wait.
     - ``delivery``: brings records to observers.
     - ``at_end``: is called with the facts of each request that has ended, as observers want it.
     - ``on_ended``: is called last with each job that has ended, if anybody wants that.
     - ``routed``: how many were sent on their way since the last sweep: a refused one adds nothing to the budget.
     """
 
-    def __init__(self, context: RelayContext, delivery: RecordDelivery, progress_reports: ProgressReports) -> None:
+    def __init__(self, context: RelayContext, delivery: RecordDelivery) -> None:
         self.live: dict[LiveRequest, int] = {}
         self.at_end: Callbacks = ()
         self.on_ended: Callable[[Job, RequestRecord], None] | None = None
         self.delivery = delivery
         self._observed = delivery.callbacks
         self._context = context
-        self._progress_reports = progress_reports
+        self.waiting = WaitingStreams(context.queues, context.waiting_room)
         self.routed = 0
         self._begun = 0
         self._next_sweep: asyncio.TimerHandle | None = None
@@ -283,7 +284,7 @@ class LiveRequests:
             if each is not None:
                 each.check_time(now)
         context.waiting_room.tick()
-        self._progress_reports.send_due(self.live, now)
+        self.waiting.tell(self.live, now)
 
     def ended(self, request: Request, facts: RequestFacts) -> None:
         """Report ``request``, which has left the live ones."""

@@ -35,14 +35,14 @@ class Observers:
         self._plugins = dict(zip(map(id, self._observers), plugins, strict=False))
         self._installed = tuple(self._observers)
         self._by_event: dict[str, list[SampledCall]] = {}
-        self._at_end: list[SampledCall] = []
+        self._wanted: dict[str, list[SampledCall]] = {}
         self._tasks = BackgroundTasks()
         self.on_change: Callable[[], None] | None = None
 
     @property
     def sampled(self) -> Iterator[SampledCall]:
         """The calls whose times can be sampled."""
-        return (callback for callbacks in (*self._by_event.values(), self._at_end) for callback in callbacks)
+        return (callback for callbacks in (*self._by_event.values(), *self._wanted.values()) for callback in callbacks)
 
     def callbacks(self, event: str) -> Callbacks:
         """The methods for ``event`` that observers override: always the same list, kept up to date."""
@@ -51,11 +51,11 @@ class Observers:
             self._by_event[event] = [self._sampled(each, method) for each, method in found if method is not None]
         return self._by_event[event]
 
-    def at_end(self, configured: Configured) -> Callbacks:
-        """What observers of plugins want called with each request that ends, while ``configured`` is in force."""
-        asked = self._ask("at_end", lambda observer: observer.at_end(configured))
-        self._at_end = [self._sampled(observer, wanted) for observer, wanted in asked if wanted is not None]
-        return self._at_end
+    def wanted(self, method: str, configured: Configured) -> Callbacks:
+        """What a ``method`` of plugins' observers wants called while ``configured`` is in force: ``at_end`` is one."""
+        asked = self._ask(method, lambda observer: getattr(observer, method)(configured))
+        self._wanted[method] = [self._sampled(observer, wanted) for observer, wanted in asked if wanted is not None]
+        return self._wanted[method]
 
     def status(self) -> dict[str, Any]:
         """What observers of plugins show in ``/api/status``."""

@@ -29,8 +29,8 @@ def check_observer(factory: Callable[[], Observer]) -> None:
 
     The events come between ``start`` and ``stop``, which must return within 5 seconds. An observer that has one of
     these gets an event loop, so call the check in a synchronous test. An ``Exporter`` must sample a share from 0 to 1,
-    whatever ``[telemetry]`` says, or nothing. ``at_end`` must return what can be called, or nothing. Figures must be of
-    its ``metrics``, with a text for each label, and ``status`` must be for JSON.
+    whatever ``[telemetry]`` says, or nothing. ``at_end`` and ``streams_wait`` must return what can be called, or
+    nothing. Figures must be of its ``metrics``, with a text for each label, and ``status`` must be for JSON.
     """
     it = factory()
     it.use_figures(FakeFigures(it.metrics))
@@ -62,8 +62,12 @@ async def _finished(made: Awaitable[None] | None) -> None:
 
 
 def _check_events(it: Observer) -> None:
-    wanted = it.at_end(FakeServiceGateway())
-    expect(wanted is None or callable(wanted), f"at_end must return what can be called, or None, got {wanted!r}")
+    for method in (it.at_end, it.streams_wait):
+        wanted = method(FakeServiceGateway())
+        expect(
+            wanted is None or callable(wanted),
+            f"{method.__name__} must return what can be called, or None, got {wanted!r}",
+        )
     for name, facts in events():
         before = deepcopy(facts)
         returned: Any = getattr(it, name)(*facts)

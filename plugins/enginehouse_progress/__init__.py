@@ -1,0 +1,18 @@
+"""Progress for clients whose streams wait: comments of the stream, or the reasoning of a chat.
+
+::
+
+    observer     learns which streams wait, and sends the reports that are due, as [scheduling] says
+    report       what has been reported to one client, and in which form
+"""
+
+from __future__ import annotations
+
+from enginehouse import Observer, Register, hookimpl
+from enginehouse_progress.observer import ProgressReports
+
+
+@hookimpl
+def register_observers(register: Register[Observer]) -> None:
+    """Register what reports progress."""
+    register("progress", ProgressReports)
