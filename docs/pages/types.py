@@ -28,9 +28,9 @@ def types_page() -> str:
 
 
 def public_names() -> dict[str, list[str]]:
-    """The names of each public module, which says ``__all__``; packages of ``enginehouse`` are internal."""
+    """The names of each public module; packages of ``enginehouse`` are internal."""
     modules = [module for package in ("enginehouse", "enginehouse_kit") for module in _modules(package)]
-    return {module: list(importlib.import_module(module).__all__) for module in modules if _has_list(module)}
+    return {module: names for module in modules if (names := _offered(module)) is not None}
 
 
 def _modules(package: str) -> Iterator[str]:
@@ -40,8 +40,13 @@ def _modules(package: str) -> Iterator[str]:
             yield f"{package}.{found.name}"
 
 
-def _has_list(module: str) -> bool:
-    return any(_name(node) == "__all__" for node in _tree(module).body)
+def _offered(module: str) -> list[str] | None:
+    """The names in ``__all__``, or those that a module of the core imports as themselves; ``None`` without any."""
+    if any(_name(node) == "__all__" for node in _tree(module).body):
+        return list(importlib.import_module(module).__all__)
+    imports = [node for node in _tree(module).body if isinstance(node, ast.ImportFrom)]
+    names = [alias.name for node in imports for alias in node.names if alias.asname == alias.name]
+    return names if names and module.startswith("enginehouse.") else None
 
 
 def _section(module: str, names: list[str]) -> Iterator[str]:

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from enginehouse._moved import find
-from enginehouse.config.model_settings import ModelSettings, ReplicaRange, SizedRange
-from enginehouse.config.schema import DiscoverySettings
-from enginehouse.domain.backend_status import BackendStatus
-from enginehouse.interfaces.cache_keepers import CacheKeeper, LaunchedBackend
-from enginehouse.interfaces.model_servers import LoadingBackend, ModelServer
-from enginehouse.interfaces.services import FoundBackend
-
-__all__ = [
-    "BackendStatus",
-    "CacheKeeper",
-    "DiscoverySettings",
-    "FoundBackend",
-    "LaunchedBackend",
-    "LoadingBackend",
-    "ModelServer",
-    "ModelSettings",
-    "ReplicaRange",
-    "SizedRange",
-]
+from enginehouse.config.model_settings import ModelSettings as ModelSettings
+from enginehouse.config.model_settings import ReplicaRange as ReplicaRange
+from enginehouse.config.model_settings import SizedRange as SizedRange
+from enginehouse.config.schema import DiscoverySettings as DiscoverySettings
+from enginehouse.domain.backend_status import BackendStatus as BackendStatus
+from enginehouse.interfaces.cache_keepers import CacheKeeper as CacheKeeper
+from enginehouse.interfaces.cache_keepers import LaunchedBackend as LaunchedBackend
+from enginehouse.interfaces.model_servers import LoadingBackend as LoadingBackend
+from enginehouse.interfaces.model_servers import ModelServer as ModelServer
+from enginehouse.interfaces.services import FoundBackend as FoundBackend
 
 __getattr__ = find  # for names that are in ``enginehouse_kit`` now

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from enginehouse.cli.options import config_option, warn
-from enginehouse.processes.listen import configured_url
-
-__all__ = [
-    "config_option",
-    "configured_url",
-    "warn",
-]
+from enginehouse.cli.options import config_option as config_option
+from enginehouse.cli.options import warn as warn
+from enginehouse.processes.listen import configured_url as configured_url

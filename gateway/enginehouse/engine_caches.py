@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enginehouse._moved import find
-from enginehouse.config.schema import KvEventSettings
-from enginehouse.interfaces.engine_caches import CacheFollower, EngineCaches, PromptTokens
-
-__all__ = ["CacheFollower", "EngineCaches", "KvEventSettings", "PromptTokens"]
+from enginehouse.config.schema import KvEventSettings as KvEventSettings
+from enginehouse.interfaces.engine_caches import CacheFollower as CacheFollower
+from enginehouse.interfaces.engine_caches import EngineCaches as EngineCaches
+from enginehouse.interfaces.engine_caches import PromptTokens as PromptTokens
 
 __getattr__ = find  # for names that are in ``enginehouse_kit`` now

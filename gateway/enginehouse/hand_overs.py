@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from enginehouse.interfaces.hand_overs import GoOn, PairChoice, PrefillEngine
-from enginehouse.relay.events.stream_check import BrokenStream, StreamCheck
-from enginehouse.relay.events.stream_form import stream_form
-
-__all__ = ["BrokenStream", "GoOn", "PairChoice", "PrefillEngine", "StreamCheck", "stream_form"]
+from enginehouse.interfaces.hand_overs import GoOn as GoOn
+from enginehouse.interfaces.hand_overs import PairChoice as PairChoice
+from enginehouse.interfaces.hand_overs import PrefillEngine as PrefillEngine
+from enginehouse.relay.events.stream_check import BrokenStream as BrokenStream
+from enginehouse.relay.events.stream_check import StreamCheck as StreamCheck
+from enginehouse.relay.events.stream_form import stream_form as stream_form

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from enginehouse.config.schema import PullSettings
-from enginehouse.engines.pulled_models import Download, PulledModels, PulledNote
-from enginehouse.interfaces.model_sources import PulledFile, PulledModel, PullProgress
-
-__all__ = [
-    "Download",
-    "PullProgress",
-    "PullSettings",
-    "PulledFile",
-    "PulledModel",
-    "PulledModels",
-    "PulledNote",
-]
+from enginehouse.config.schema import PullSettings as PullSettings
+from enginehouse.engines.pulled_models import Download as Download
+from enginehouse.engines.pulled_models import PulledModels as PulledModels
+from enginehouse.engines.pulled_models import PulledNote as PulledNote
+from enginehouse.interfaces.model_sources import PulledFile as PulledFile
+from enginehouse.interfaces.model_sources import PulledModel as PulledModel
+from enginehouse.interfaces.model_sources import PullProgress as PullProgress

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from enginehouse.domain.request_record import EndedRequest
-from enginehouse.http.page_facts import PageFacts
-from enginehouse.interfaces.routes import guarded
-from enginehouse.telemetry.log_ring import LogLine, LogRing
-from enginehouse.telemetry.model_totals import ModelTotals
-
-__all__ = [
-    "EndedRequest",
-    "LogLine",
-    "LogRing",
-    "ModelTotals",
-    "PageFacts",
-    "guarded",
-]
+from enginehouse.domain.request_record import EndedRequest as EndedRequest
+from enginehouse.http.page_facts import PageFacts as PageFacts
+from enginehouse.interfaces.routes import guarded as guarded
+from enginehouse.telemetry.log_ring import LogLine as LogLine
+from enginehouse.telemetry.log_ring import LogRing as LogRing
+from enginehouse.telemetry.model_totals import ModelTotals as ModelTotals

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from enginehouse.app.picker import Picker
-from enginehouse.relay.pick import Pick, PickClient, Picked
-
-__all__ = [
-    "Pick",
-    "PickClient",
-    "Picked",
-    "Picker",
-]
+from enginehouse.app.picker import Picker as Picker
+from enginehouse.relay.pick import Pick as Pick
+from enginehouse.relay.pick import PickClient as PickClient
+from enginehouse.relay.pick import Picked as Picked

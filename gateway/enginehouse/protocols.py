@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from enginehouse._moved import find
-from enginehouse.interfaces.protocols import PageRequest, TranslatedRequest
-
-__all__ = ["PageRequest", "TranslatedRequest"]
+from enginehouse.interfaces.protocols import PageRequest as PageRequest
+from enginehouse.interfaces.protocols import TranslatedRequest as TranslatedRequest
 
 __getattr__ = find  # for names that are in ``enginehouse_kit`` now

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from enginehouse.config.telemetry import TelemetrySettings
-from enginehouse.domain.request_facts import AttemptFacts, RequestFacts
-from enginehouse.domain.request_record import EngineTimings, StreamGap
-from enginehouse.interfaces.exporters import ExportCounters, Sampling, SwapRecord, TracedRequest
-from enginehouse.interfaces.observers import Figures, WaitingStream
-from enginehouse.telemetry.trace_context import UPSTREAM_SPAN, span_number
-
-__all__ = [
-    "UPSTREAM_SPAN",
-    "AttemptFacts",
-    "EngineTimings",
-    "ExportCounters",
-    "Figures",
-    "RequestFacts",
-    "Sampling",
-    "StreamGap",
-    "SwapRecord",
-    "TelemetrySettings",
-    "TracedRequest",
-    "WaitingStream",
-    "span_number",
-]
+from enginehouse.config.telemetry import TelemetrySettings as TelemetrySettings
+from enginehouse.domain.request_facts import AttemptFacts as AttemptFacts
+from enginehouse.domain.request_facts import RequestFacts as RequestFacts
+from enginehouse.domain.request_record import EngineTimings as EngineTimings
+from enginehouse.domain.request_record import StreamGap as StreamGap
+from enginehouse.interfaces.exporters import ExportCounters as ExportCounters
+from enginehouse.interfaces.exporters import Sampling as Sampling
+from enginehouse.interfaces.exporters import SwapRecord as SwapRecord
+from enginehouse.interfaces.exporters import TracedRequest as TracedRequest
+from enginehouse.interfaces.observers import Figures as Figures
+from enginehouse.interfaces.observers import WaitingStream as WaitingStream
+from enginehouse.telemetry.trace_context import UPSTREAM_SPAN as UPSTREAM_SPAN
+from enginehouse.telemetry.trace_context import span_number as span_number

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from enginehouse.domain.names import escaped, kept_name
-from enginehouse.domain.request import Input, Message, Part, ResponseFormat
-from enginehouse.domain.tokens import Tokens
-
-__all__ = [
-    "Input",
-    "Message",
-    "Part",
-    "ResponseFormat",
-    "Tokens",
-    "escaped",
-    "kept_name",
-]
+from enginehouse.domain.names import escaped as escaped
+from enginehouse.domain.names import kept_name as kept_name
+from enginehouse.domain.request import Input as Input
+from enginehouse.domain.request import Message as Message
+from enginehouse.domain.request import Part as Part
+from enginehouse.domain.request import ResponseFormat as ResponseFormat
+from enginehouse.domain.tokens import Tokens as Tokens

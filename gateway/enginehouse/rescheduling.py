@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 from enginehouse._moved import find
-from enginehouse.config.scheduling import ReschedulingSettings
-from enginehouse.domain.instance import (
-    InstanceAddress,
-    InstanceMetadata,
-    InstanceReport,
-    InstanceStatus,
-    RequestView,
-)
-
-__all__ = [
-    "InstanceAddress",
-    "InstanceMetadata",
-    "InstanceReport",
-    "InstanceStatus",
-    "RequestView",
-    "ReschedulingSettings",
-]
+from enginehouse.config.scheduling import ReschedulingSettings as ReschedulingSettings
+from enginehouse.domain.instance import InstanceAddress as InstanceAddress
+from enginehouse.domain.instance import InstanceMetadata as InstanceMetadata
+from enginehouse.domain.instance import InstanceReport as InstanceReport
+from enginehouse.domain.instance import InstanceStatus as InstanceStatus
+from enginehouse.domain.instance import RequestView as RequestView
 
 __getattr__ = find  # for names that are in ``enginehouse_kit`` now

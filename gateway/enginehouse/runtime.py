@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from enginehouse.aio.clock import Clock
-from enginehouse.aio.slow_work import run_slowly
-from enginehouse.aio.tasks import BackgroundTasks
-from enginehouse.aio.timeouts import run_within, wait_within
-from enginehouse.domain.plugin_id import PluginId
-from enginehouse.engines.state_file import replace_file
-from enginehouse.telemetry.plugin_failures import (
-    await_plugin,
-    log_plugin_failure,
-    plugin_errors,
-    plugin_failed,
-    wrong_result,
-)
-
-__all__ = [
-    "BackgroundTasks",
-    "Clock",
-    "PluginId",
-    "await_plugin",
-    "log_plugin_failure",
-    "plugin_errors",
-    "plugin_failed",
-    "replace_file",
-    "run_slowly",
-    "run_within",
-    "wait_within",
-    "wrong_result",
-]
+from enginehouse.aio.clock import Clock as Clock
+from enginehouse.aio.slow_work import run_slowly as run_slowly
+from enginehouse.aio.tasks import BackgroundTasks as BackgroundTasks
+from enginehouse.aio.timeouts import run_within as run_within
+from enginehouse.aio.timeouts import wait_within as wait_within
+from enginehouse.domain.plugin_id import PluginId as PluginId
+from enginehouse.engines.state_file import replace_file as replace_file
+from enginehouse.telemetry.plugin_failures import await_plugin as await_plugin
+from enginehouse.telemetry.plugin_failures import log_plugin_failure as log_plugin_failure
+from enginehouse.telemetry.plugin_failures import plugin_errors as plugin_errors
+from enginehouse.telemetry.plugin_failures import plugin_failed as plugin_failed
+from enginehouse.telemetry.plugin_failures import wrong_result as wrong_result

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from enginehouse.config.rules import is_base_url
-from enginehouse.config.scheduling import GroupSettings, MatrixSettings
-from enginehouse.config.shape import dotted
-from enginehouse.domain.names import did_you_mean
-from enginehouse.interfaces.misspelt import misspelt
-
-__all__ = [
-    "GroupSettings",
-    "MatrixSettings",
-    "did_you_mean",
-    "dotted",
-    "is_base_url",
-    "misspelt",
-]
+from enginehouse.config.rules import is_base_url as is_base_url
+from enginehouse.config.scheduling import GroupSettings as GroupSettings
+from enginehouse.config.scheduling import MatrixSettings as MatrixSettings
+from enginehouse.config.shape import dotted as dotted
+from enginehouse.domain.names import did_you_mean as did_you_mean
+from enginehouse.interfaces.misspelt import misspelt as misspelt
