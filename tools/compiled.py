@@ -61,12 +61,12 @@ MODULES = {
     "gateway/enginehouse/relay/attempts": ("answer_judge", "attempt", "dispatch"),
     "gateway/enginehouse/relay/events": ("sse", "stream_check"),
     "gateway/enginehouse/relay/jobs": (
+        "aside_job",
         "continuation_job",
         "engine_job",
         "form_job",
         "hand_over_job",
         "job",
-        "mirror_job",
     ),
     "gateway/enginehouse/relay/live": ("live_request",),
     "gateway/enginehouse/relay/upstream": ("connection", "upstream"),

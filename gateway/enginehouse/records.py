@@ -12,6 +12,9 @@ from enginehouse.interfaces.exporters import Sampling as Sampling
 from enginehouse.interfaces.exporters import SwapRecord as SwapRecord
 from enginehouse.interfaces.exporters import TracedRequest as TracedRequest
 from enginehouse.interfaces.observers import Figures as Figures
+from enginehouse.interfaces.observers import ReadContents as ReadContents
+from enginehouse.interfaces.observers import RequestContents as RequestContents
+from enginehouse.interfaces.observers import SendAside as SendAside
 from enginehouse.interfaces.observers import WaitingStream as WaitingStream
 from enginehouse.telemetry.trace_context import UPSTREAM_SPAN as UPSTREAM_SPAN
 from enginehouse.telemetry.trace_context import span_number as span_number

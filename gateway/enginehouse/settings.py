@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enginehouse.config.routing import MirrorSettings as MirrorSettings
 from enginehouse.config.rules import is_base_url as is_base_url
 from enginehouse.config.scheduling import GroupSettings as GroupSettings
 from enginehouse.config.scheduling import MatrixSettings as MatrixSettings

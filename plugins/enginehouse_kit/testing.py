@@ -49,6 +49,7 @@ from enginehouse_kit.checks import (
     check_web_socket_server,
     check_without_effects,
 )
+from enginehouse_kit.fake_asides import FakeAsides
 from enginehouse_kit.fake_effects import AtMost, FakeEffects, FakeSwap, OneAtATime
 from enginehouse_kit.fake_engine import FakeEngineClient, FakeShare
 from enginehouse_kit.fake_figures import FakeFigures
@@ -60,6 +61,7 @@ from enginehouse_kit.plugin_manager import create
 
 __all__ = [
     "AtMost",
+    "FakeAsides",
     "FakeEffects",
     "FakeEngineClient",
     "FakeFigures",

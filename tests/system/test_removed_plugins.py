@@ -43,6 +43,7 @@ MISSING = {
         "models.m.keep_cache",
         "enable the plugin 'kept_caches'",
     ),
+    "mirrors": ('[routing.mirrors.m]\nto = "n"\n', "routing.mirrors", "enable the plugin 'mirrors'"),
     "access_log": ("[telemetry]\naccess_log = true\n", "telemetry.access_log", "enable the plugin 'access_log'"),
     "progress": ('[scheduling]\nprogress = "comments"\n', "scheduling.progress", "enable the plugin 'progress'"),
     "continuation": ("[routing]\ngather = true\n", "routing.gather", "enable the plugin 'continuation'"),

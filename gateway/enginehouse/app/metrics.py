@@ -95,11 +95,13 @@ def request_metrics(relay: Relay, body_memory: BodyMemory) -> Iterator[Metric]:
     yield numbers(metrics.INPUT_TOKENS, _of_keys(counters, lambda counts: counts.input_tokens))
     yield numbers(metrics.CACHED_TOKENS, _of_keys(counters, lambda counts: counts.cached_tokens))
     yield numbers(metrics.OUTPUT_TOKENS, _output_tokens(counters))
-    known = {**_born_counters(context), metrics.MIRRORED: relay.mirrors.labels()}
+    known = _born_counters(context)
     for metric in counters.by_metric:
-        yield numbers(metric, _from_zero(known.get(metric, ()), counters.labelled(metric)))
-    for metric in counters.times:
-        yield histograms(metric, counters.labelled_times(metric))
+        series = counters.labelled(metric)
+        if metric.kind == "counter":
+            yield numbers(metric, _from_zero(known.get(metric, ()), series))
+        else:
+            yield histograms(metric, series)
     yield numbers(metrics.RECORDS_DROPPED, [([], relay.requests.delivery.dropped)])
     drops = relay.context.router.filter_drops
     yield numbers(metrics.FILTER_DROPS, (([name], count) for name, count in drops.items()))

@@ -40,6 +40,8 @@ def unmet_needs(config: Config, registry: Registry) -> Iterator[ConfigError]:
             yield _unmet("no plugin reports progress", path, "progress")
     if config.telemetry.access_log and "access_log" not in registry.types("observer"):
         yield _unmet("no plugin writes the access log", ("telemetry", "access_log"), "access_log")
+    if config.routing.mirrors and "mirrors" not in registry.types("observer"):
+        yield _unmet("no enabled plugin sends copies of requests", ("routing", "mirrors"), "mirrors")
     for kind, type, path in _named_types(config):
         try:
             registry.get(kind, type, dotted(path))

@@ -80,12 +80,13 @@ class RequestPath:
             lambda name: Client(self.relay.context.upstreams[name], self.config.checks.timeout)
         )
         context = self._context(queues, traces)
-        for plugin, observer in observers:
-            prepare(registry, "observer", plugin.type, partial(context.counters.lend, observer))
         self.relay = Relay(context, RecordDelivery(self.observers.callbacks("finished"), outside.clock.now))
+        for plugin, observer in observers:
+            aside = partial(self.relay.asides.send, plugin)
+            prepare(registry, "observer", plugin.type, partial(context.counters.lend, observer))
+            prepare(registry, "observer", plugin.type, partial(observer.use_aside, aside))
         use_middleware(middleware, config, registry, context)
         context.web_sockets = find_only(config, registry, "web_socket_server", "serve WebSockets")
-        self.relay.mirror(config.routing.mirrors)
         self.observers.add(context.waiting_room)  # it looks for slots at what they hear
         self.callers = callers
         callers.count(context, self.observers)
@@ -156,6 +157,7 @@ class RequestPath:
         configured = ConfiguredPlugins(self.config, self.registry)
         self.relay.requests.at_end = self.observers.wanted("at_end", configured)
         self.relay.requests.waiting.wanted = self.observers.wanted("streams_wait", configured)
+        self.relay.asides.show(self.observers.wanted("with_contents", configured))
 
     def follow_caches(self) -> None:
         """Follow the prefix caches of engines that publish events."""
@@ -231,7 +233,6 @@ class PathChange:
             self._router.filter_drops.update(context.router.filter_drops)
             self._router.strategies.recall(context.router.strategies.memories())
         context.router = self._router
-        relay.mirror(config.routing.mirrors)
         configure_relay(context, config, self._drivers)
         for name, limits in time_limits(config).items():
             self.upstreams[name].timeouts = limits

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from enginehouse.domain.metric_info import MetricInfo
 from enginehouse.domain.replica import Health, ReplicaState, Route
+from enginehouse.domain.request import Headers
 from enginehouse.domain.request_facts import RequestFacts
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.requirements import Requirements
@@ -64,6 +65,31 @@ class WaitingStream(Protocol):
         """Write whole events or comments, which begins the stream. ``False`` if the client cannot have them now."""
 
 
+class RequestContents(NamedTuple):
+    """What a request asked for, in OpenAI's form. ``headers``: as they came, so with the client's key."""
+
+    path: str
+    headers: Headers
+    body: bytes
+
+
+ReadContents = Callable[[RequestRecord, Requirements, RequestContents], None]
+
+
+class SendAside(Protocol):
+    """Sends requests whose answers nobody reads beside those of clients."""
+
+    def __call__(
+        self, model: str, contents: RequestContents, request_id: str, on_end: Callable[[RequestRecord], None]
+    ) -> bool:
+        """Send a request to ``model``, whatever ``contents`` name; then ``on_end`` gets its record.
+
+        It has one try, without a key, comes after all requests of clients, and goes to a loaded replica with a free
+        slot. Returns whether it was sent: not if there is none, if requests wait for the model, or if 16 of this
+        process, or 64 MiB, are on their way. Requirements with ``zones`` say that contents must go nowhere else.
+        """
+
+
 class Observer(ABC):  # noqa: B024 - every event is optional
     """Override the methods of the events that you need. An event that no observer overrides costs nothing.
 
@@ -76,6 +102,9 @@ class Observer(ABC):  # noqa: B024 - every event is optional
 
     def use_figures(self, figures: Figures) -> None:
         """Keep what ``metrics`` are counted in. Called once, before all else."""
+
+    def use_aside(self, aside: SendAside) -> None:
+        """Keep what sends requests aside. Called once, before all events."""
 
     def status(self) -> Mapping[str, Any]:
         """What ``/api/status`` shows besides: its own keys, for JSON. Asked in the process that answers operators."""
@@ -135,6 +164,14 @@ class Observer(ABC):  # noqa: B024 - every event is optional
         """Return what the gateway calls with all streams that wait, twice a second while there are some.
 
         ``None``, the default, for nothing. Called as ``at_end`` is.
+        """
+        return None
+
+    def with_contents(self, configured: Configured) -> ReadContents | None:
+        """Return what the gateway calls with each request that has ended, and what it asked for; ``None`` for nothing.
+
+        Forms, requests aside, and requests that were refused unread are left out. Contents are in memory only for the
+        call. As ``at_end``, it should take microseconds, and this is called with each configuration in force.
         """
         return None
 

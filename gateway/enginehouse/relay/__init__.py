@@ -2,7 +2,7 @@
 
 The parts, from the top down::
 
-    relay, mirrors
+    relay, asides
     relayed_request, pick, web_socket_request
                   the kinds of a request: its answer passes, passes elsewhere, or never ends
     request       what is asked, the attempts at engines, and the one end; all live requests

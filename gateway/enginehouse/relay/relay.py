@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from enginehouse.config.routing import MirrorSettings
 from enginehouse.domain.errors import NotFound, ShuttingDown
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.request import Headers, RepeatedHeaders
-from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.requirements import InferenceRequest
 from enginehouse.interfaces.protocols import ClientProtocol, TranslatedRequest
 from enginehouse.relay.answers.gathering_writer import GatheringWriter
+from enginehouse.relay.asides import Asides
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.heads import find_request_id
 from enginehouse.relay.jobs.engine_job import EngineCall, EngineJob
 from enginehouse.relay.jobs.form_job import FormJob, UploadJob
 from enginehouse.relay.jobs.hand_over_job import HandOverJob
 from enginehouse.relay.jobs.job import InferenceJob
-from enginehouse.relay.jobs.mirror_job import MirrorJob
 from enginehouse.relay.live.live_request import LiveRequest, MovedStream, each_alone
 from enginehouse.relay.middleware import Opening
-from enginehouse.relay.mirrors import Mirrors
 from enginehouse.relay.moves.drains import Drains
 from enginehouse.relay.pick import Pick, PickClient, PickingJob
 from enginehouse.relay.relayed_request import RelayedRequest
@@ -39,7 +36,7 @@ class Relay:
     """All live requests: opens them for clients, names them, and has their time limits watched.
 
     ``requests``: watches them, and reports those that end. ``live``: every open one. ``drains``: moves streams away
-    from drained backends. ``mirrors``: sends copies of requests to other models.
+    from drained backends. ``asides``: sends requests of observers.
     """
 
     def __init__(self, context: RelayContext, delivery: RecordDelivery) -> None:
@@ -47,7 +44,7 @@ class Relay:
         self.requests = LiveRequests(context, delivery)
         self.live = live = self.requests.live
         self.drains = Drains(context, live)
-        self.mirrors = Mirrors(context, self._open_mirror)
+        self.asides = Asides(context, self.requests)
         self.closed = False
         self._named = 0
         self._id_prefix = b"req-%s-" % os.urandom(6).hex().encode()
@@ -124,11 +121,6 @@ class Relay:
 
     # --- for operators
 
-    def mirror(self, settings: Mapping[str, MirrorSettings]) -> None:
-        """Send copies of requests as ``settings`` say, by model."""
-        self.mirrors.settings = settings
-        self.requests.on_ended = self.mirrors.ended if settings else None
-
     def find(self, request_id: str) -> Sequence[LiveRequest]:
         """The live requests with that id. Clients choose ids, so there may be several."""
         wanted = request_id.encode()
@@ -203,11 +195,6 @@ class Relay:
         if path in context.protocols:
             job.protocol_line = b"x-enginehouse-protocol: native\r\n"
         return RelayedRequest(job, writer, self.requests)
-
-    def _open_mirror(
-        self, writer: ResponseWriter, path: str, headers: Headers, request_id: bytes, real: RequestRecord
-    ) -> OpenExchange:
-        return RelayedRequest(MirrorJob(self.context, path, headers, request_id, real), writer, self.requests)
 
     def request_id(self, headers: Headers) -> bytes:
         """The id of a request with ``headers``: the client's, else a new one."""

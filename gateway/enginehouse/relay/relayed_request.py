@@ -57,7 +57,7 @@ class RelayedRequest(Request):
         if job.trace is not None:
             self._reply.captured = job.trace.captured
         hedging = job.context.hedging
-        if hedging is not None:
+        if hedging is not None and job.hedges:
             self._hedge = Hedge(self._dispatch, self, hedging)
         self._judge = AnswerJudge(job, self._dispatch, self._hedge)
         live_requests.begin(self)

@@ -249,7 +249,7 @@ class LiveRequests:
     def __init__(self, context: RelayContext, delivery: RecordDelivery) -> None:
         self.live: dict[LiveRequest, int] = {}
         self.at_end: Callbacks = ()
-        self.on_ended: Callable[[Job, RequestRecord], None] | None = None
+        self.on_ended: Callable[[Job, RequestFacts], None] | None = None
         self.delivery = delivery
         self._observed = delivery.callbacks
         self._context = context
@@ -310,7 +310,7 @@ class LiveRequests:
         if self._observed:
             self.delivery.add(facts.record())
         if self.on_ended is not None:
-            self.on_ended(job, facts.record())
+            self.on_ended(job, facts)
 
     def _add_usage(self, usage: RequestMeter, facts: RequestFacts, job: Job) -> None:
         """Add the request to what its caller has used."""

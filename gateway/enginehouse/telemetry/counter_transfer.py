@@ -36,13 +36,12 @@ class SeriesTotals(msgspec.Struct, array_like=True):
 
 
 class CountedTotals(msgspec.Struct, array_like=True):
-    """What ``Counters`` have counted. ``by_metric``, ``times``: by the metric's name, with the values of its labels."""
+    """What ``Counters`` have counted. ``by_metric``: by the metric's name, with the values of its labels."""
 
     unrouted: int
     unrouted_failed: int
     series: list[SeriesTotals]
-    by_metric: dict[str, list[tuple[tuple[str, ...], int]]]
-    times: dict[str, list[tuple[tuple[str, ...], HistogramCounts]]]
+    by_metric: dict[str, list[tuple[tuple[str, ...], int | HistogramCounts]]]
 
 
 def take(counters: Counters) -> CountedTotals:
@@ -51,18 +50,18 @@ def take(counters: Counters) -> CountedTotals:
         counters.unrouted,
         counters.unrouted_failed,
         [_series(*each) for each in counters],
-        {metric.name: counters.labelled(metric) for metric in counters.by_metric},
         {
-            metric.name: [(labels, _counts(each)) for labels, each in counters.labelled_times(metric)]
-            for metric in counters.times
+            metric.name: [
+                (labels, _counts(each) if isinstance(each, Histogram) else each)
+                for labels, each in counters.labelled(metric)
+            ]
+            for metric in counters.by_metric
         },
     )
     counters.forget_series()
     counters.unrouted = counters.unrouted_failed = 0
-    for counter in counters.by_metric.values():
-        counter.clear()
-    for times in counters.times.values():
-        times.clear()
+    for series in counters.by_metric.values():
+        series.clear()
     return totals
 
 
@@ -77,11 +76,11 @@ def add(counters: Counters, totals: CountedTotals) -> None:
         for keyed in each.keys:
             _add_key(counters.key_counts(series, keyed.key), keyed)
     for metric in counters.by_metric:
-        for labels, number in totals.by_metric.get(metric.name, ()):
-            counters.count(metric, labels, number)
-    for metric in counters.times:
-        for labels, counted in totals.times.get(metric.name, ()):
-            add_histogram(counters.histogram(metric, labels), counted)
+        for labels, told in totals.by_metric.get(metric.name, ()):
+            if isinstance(told, HistogramCounts):
+                add_histogram(counters.histogram(metric, labels), told)
+            else:
+                counters.count(metric, labels, told)
 
 
 def take_histogram(histogram: Histogram) -> HistogramCounts:

@@ -166,9 +166,9 @@ class Series:
 class Counters:
     """Everything counted since the gateway started.
 
-    ``by_metric``, ``times``: the counters and the histograms of what is rare, whose metrics tell what they count:
-    those of observers, too, who get this as their ``Figures``. Their keys are the values of the metric's labels, or the
-    value of its only one.
+    ``by_metric``: the counters and histograms of what is rare, whose metrics tell what they count: those of observers,
+    too, who get this as their ``Figures``. Their keys are the values of the metric's labels, or the value of its only
+    one.
     ``max_series``: the most pairs of backend and model with series, the most counts of keys that share a pair with
     others, and the most series of a metric of an observer; all others are counted as ``other``.
     """
@@ -178,8 +178,8 @@ class Counters:
         self._series: dict[tuple[str, str], Series] = {}
         self._keyed = 0
         """The number of ``KeyCounts`` of all series."""
-        self.by_metric: dict[MetricInfo, defaultdict[Any, int]] = {}
-        self.refused: defaultdict[tuple[str, str], int] = self._counter(metrics.REFUSED)
+        self.by_metric: dict[MetricInfo, defaultdict[Any, Any]] = {}
+        self.refused: defaultdict[tuple[str, str], int] = self._declare(metrics.REFUSED)
         self.unrouted = 0
         """Requests that ended without an attempt."""
         self.unrouted_failed = 0
@@ -187,44 +187,30 @@ class Counters:
         self.swaps: defaultdict[tuple[str, str], Histogram] = defaultdict(Histogram)
         """The durations of swaps, by target and outcome: ``ready`` or ``failed``."""
         self.last_swaps: deque[SwapRecord] = deque(maxlen=_LAST_SWAPS)
-        self.evictions: defaultdict[str, int] = self._counter(metrics.EVICTIONS)
-        self.retries: defaultdict[str, int] = self._counter(metrics.RETRIES)
-        self.retries_refused: defaultdict[str, int] = self._counter(metrics.RETRIES_REFUSED)
-        self.hedges: defaultdict[tuple[str, str], int] = self._counter(metrics.HEDGES)
-        self.stale: defaultdict[str, int] = self._counter(metrics.STALE)
-        self.continuations: defaultdict[tuple[str, str, str], int] = self._counter(metrics.CONTINUATIONS)
-        self.times: dict[MetricInfo, defaultdict[Any, Histogram]] = {}
-        self.gaps: defaultdict[str, Histogram] = self._histogram(metrics.CONTINUATION_GAP)
+        self.evictions: defaultdict[str, int] = self._declare(metrics.EVICTIONS)
+        self.retries: defaultdict[str, int] = self._declare(metrics.RETRIES)
+        self.retries_refused: defaultdict[str, int] = self._declare(metrics.RETRIES_REFUSED)
+        self.hedges: defaultdict[tuple[str, str], int] = self._declare(metrics.HEDGES)
+        self.stale: defaultdict[str, int] = self._declare(metrics.STALE)
+        self.continuations: defaultdict[tuple[str, str, str], int] = self._declare(metrics.CONTINUATIONS)
+        self.gaps: defaultdict[str, Histogram] = self._declare(metrics.CONTINUATION_GAP)
         """The times for which clients waited for the next event of a continued stream, by the reason."""
-        self.intercepted: defaultdict[tuple[str, str], int] = self._counter(metrics.INTERCEPTED)
-        self.mirrored: defaultdict[tuple[str, str, str], int] = self._counter(metrics.MIRRORED)
-        self.mirror_statuses: defaultdict[tuple[str, str, str, str], int] = self._counter(metrics.MIRROR_STATUSES)
-        self.mirror_first_byte: defaultdict[tuple[str, str, str], Histogram] = self._histogram(
-            metrics.MIRROR_FIRST_BYTE
-        )
-        self.mirror_duration: defaultdict[tuple[str, str, str], Histogram] = self._histogram(metrics.MIRROR_DURATION)
+        self.intercepted: defaultdict[tuple[str, str], int] = self._declare(metrics.INTERCEPTED)
 
-    def _counter(self, metric: MetricInfo) -> defaultdict[Any, int]:
-        return self.by_metric.setdefault(metric, defaultdict(int))
-
-    def _histogram(self, metric: MetricInfo) -> defaultdict[Any, Histogram]:
-        return self.times.setdefault(metric, defaultdict(Histogram))
+    def _declare(self, metric: MetricInfo) -> defaultdict[Any, Any]:
+        return self.by_metric.setdefault(metric, defaultdict(int if metric.kind == "counter" else Histogram))
 
     def lend(self, observer: Observer) -> None:
         """Have the metrics of an observer, and let it count in them. Raises ``ValueError`` for a gauge."""
         for metric in observer.metrics:
             if metric.kind == "gauge":
                 raise ValueError(f"{metric.name} is a gauge: only counters and histograms add up")
-            if metric.kind == "counter":
-                self._counter(metric)
-            else:
-                self._histogram(metric)
+            self._declare(metric)
         observer.use_figures(self)
 
     def count(self, metric: MetricInfo, labels: Sequence[str] = (), number: int = 1) -> None:
         """Add ``number`` to a series of a counter."""
-        counter = self.by_metric[metric]
-        counter[self._key(metric, labels, counter)] += int(number)
+        self.by_metric[metric][self._key(metric, labels)] += int(number)
 
     def observe(self, metric: MetricInfo, labels: Sequence[str], seconds: float) -> None:
         """Add a time to a series of a histogram."""
@@ -232,13 +218,12 @@ class Counters:
 
     def histogram(self, metric: MetricInfo, labels: Sequence[str]) -> Histogram:
         """A series of a histogram."""
-        times = self.times[metric]
-        histogram: Histogram = times[self._key(metric, labels, times)]
-        return histogram
+        found: Histogram = self.by_metric[metric][self._key(metric, labels)]
+        return found
 
-    def _key(self, metric: MetricInfo, labels: Sequence[str], known: dict[Any, Any]) -> Any:
-        """The key of the series with these values of its labels, or of that of all others if too many are ``known``."""
-        key = labels[0] if len(labels) == 1 else tuple(labels)
+    def _key(self, metric: MetricInfo, labels: Sequence[str]) -> Any:
+        """The key of the series with these values of its labels, or of that of all others if there are too many."""
+        known, key = self.by_metric[metric], labels[0] if len(labels) == 1 else tuple(labels)
         if key in known:
             return key
         if len(labels) != len(metric.labels):
@@ -247,19 +232,16 @@ class Counters:
         values = [OTHER if full else shortened(each) for each in labels]
         return values[0] if len(values) == 1 else tuple(values)
 
+    def labelled(self, metric: MetricInfo) -> list[tuple[tuple[str, ...], Any]]:
+        """A counter or a histogram of ``by_metric``, each series with the values of all labels."""
+        return [(key if isinstance(key, tuple) else (key,), series) for key, series in self.by_metric[metric].items()]
+
     def measured(self, metric: MetricInfo) -> list[tuple[tuple[str, ...], int, float]]:
-        """Every series of a counter or a histogram: the values of its labels, its number and the sum of its times."""
-        if metric in self.times:
-            return [(labels, sum(each.counts), each.total) for labels, each in self.labelled_times(metric)]
-        return [(labels, number, 0.0) for labels, number in self.labelled(metric)]
-
-    def labelled(self, metric: MetricInfo) -> list[tuple[tuple[str, ...], int]]:
-        """A counter of ``by_metric``, each number with the values of all labels."""
-        return [(key if isinstance(key, tuple) else (key,), count) for key, count in self.by_metric[metric].items()]
-
-    def labelled_times(self, metric: MetricInfo) -> list[tuple[tuple[str, ...], Histogram]]:
-        """The histograms of a metric in ``times``, each with the values of all labels."""
-        return [(key if isinstance(key, tuple) else (key,), times) for key, times in self.times[metric].items()]
+        """Every series of ``labelled``, with its number and the sum of its times."""
+        rows = self.labelled(metric)
+        if metric.kind == "counter":
+            return [(labels, number, 0.0) for labels, number in rows]
+        return [(labels, sum(each.counts), each.total) for labels, each in rows]
 
     def forget_series(self) -> None:
         """Begin the series of models and backends again."""

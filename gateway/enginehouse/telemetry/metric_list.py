@@ -70,27 +70,6 @@ OUTPUT_TOKENS = _counter(
     "Tokens of answers: as the engine counted them (source `usage`), else the events of streams (`chunks`).",
     (*_SERVED, "source", "key"),
 )
-MIRRORED = _counter(
-    "enginehouse_mirrored_requests",
-    "Copies of requests (`routing.mirrors`): answered with the `same` status or one that `differs`, or `skipped` "
-    "because no engine had a free slot.",
-    ("model", "to", "outcome"),
-)
-MIRROR_STATUSES = _counter(
-    "enginehouse_mirror_statuses",
-    "Answered copies, by the statuses of the client's answer (`real`) and of the copy's (`mirror`).",
-    ("model", "to", "real", "mirror"),
-)
-MIRROR_FIRST_BYTE = _histogram(
-    "enginehouse_mirror_time_to_first_byte_seconds",
-    "The same for copied requests: of the `real` one and of its `mirror`, where neither has failed.",
-    ("model", "to", "side"),
-)
-MIRROR_DURATION = _histogram(
-    "enginehouse_mirror_duration_seconds",
-    "From sending a copied request to its engine to the end of the answer.",
-    ("model", "to", "side"),
-)
 RETRIES = _counter("enginehouse_retries", "Requests sent once more because this backend failed them.", ("backend",))
 RETRIES_REFUSED = _counter(
     "enginehouse_retries_refused",

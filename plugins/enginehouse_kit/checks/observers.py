@@ -11,10 +11,11 @@ from typing import Any
 from enginehouse import Exporter, Health, Observer, ReplicaState, Route
 from enginehouse.callers import AuditEntry
 from enginehouse.errors import LoadFailed
-from enginehouse.records import TelemetrySettings
+from enginehouse.records import RequestContents, TelemetrySettings
 from enginehouse.routing_facts import Reason
 from enginehouse.tickets import SwapDone, SwapId
 from enginehouse_kit.expect import expect, expect_status, warn_if_slow, within
+from enginehouse_kit.fake_asides import FakeAsides
 from enginehouse_kit.fake_figures import FakeFigures
 from enginehouse_kit.fake_service_gateway import FakeServiceGateway
 from enginehouse_kit.make import candidate, request_record, requirements
@@ -29,8 +30,8 @@ def check_observer(factory: Callable[[], Observer]) -> None:
 
     The events come between ``start`` and ``stop``, which must return within 5 seconds. An observer that has one of
     these gets an event loop, so call the check in a synchronous test. An ``Exporter`` must sample a share from 0 to 1,
-    whatever ``[telemetry]`` says, or nothing. ``at_end`` and ``streams_wait`` must return what can be called, or
-    nothing. Figures must be of its ``metrics``, with a text for each label, and ``status`` must be for JSON.
+    whatever ``[telemetry]`` says, or nothing. ``at_end``, ``streams_wait`` and ``with_contents`` must return what can
+    be called, or nothing. Figures must be of its ``metrics``, with a text for each label. ``status`` must be for JSON.
     """
     it = factory()
     it.use_figures(FakeFigures(it.metrics))
@@ -68,6 +69,7 @@ def _check_events(it: Observer) -> None:
             wanted is None or callable(wanted),
             f"{method.__name__} must return what can be called, or None, got {wanted!r}",
         )
+    _check_contents(it)
     for name, facts in events():
         before = deepcopy(facts)
         returned: Any = getattr(it, name)(*facts)
@@ -75,6 +77,25 @@ def _check_events(it: Observer) -> None:
         expect(_same(facts, before), f"{name} must not change its arguments")
         warn_if_slow(name, lambda: getattr(it, name)(*facts))  # noqa: B023
     expect_status(it.status())
+
+
+def _check_contents(it: Observer) -> None:
+    asides = FakeAsides()
+    it.use_aside(asides)
+    read: Any = it.with_contents(FakeServiceGateway())
+    if read is None:
+        return
+    expect(callable(read), f"with_contents must return what can be called, or None, got {read!r}")
+    contents = RequestContents("/v1/chat/completions", [(b"authorization", b"Bearer key")], b'{"model":"a"}')
+    for record in (request_record("a"), request_record(None)):
+        facts = (record, requirements("a"), contents)
+        before = deepcopy(facts)
+        returned = read(*facts)
+        expect(returned is None, f"what with_contents returns must return nothing, got {returned!r}")
+        expect(_same(facts, before), "what with_contents returns must not change its arguments")
+        warn_if_slow("what with_contents returns", lambda: read(*facts))  # noqa: B023
+    while asides.live:
+        asides.end(request_record("b"))
 
 
 def events() -> Iterator[Event]:

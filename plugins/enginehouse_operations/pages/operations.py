@@ -31,7 +31,6 @@ async def _status(request: Request) -> Response:
         "replicas": LiveView(gateway).status_rows(),
         "hosts": engines.memory(),
         "learned": relay.context.router.strategies.learned(),
-        "mirrors": relay.mirrors.figures(),
         "gpus": engines.gpus(),
     }
     return json_response(facts)

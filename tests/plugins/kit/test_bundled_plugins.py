@@ -38,6 +38,9 @@ def test_the_check_of_observers_has_every_event() -> None:
         "start",
         "stop",
         "at_end",
+        "streams_wait",
+        "with_contents",
+        "use_aside",
         "use_figures",
         "status",
     }

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import pytest
 
 from enginehouse import Observer, RequestRecord, Requirements, Route
-from enginehouse.records import Figures
-from enginehouse.services import MetricInfo
+from enginehouse.records import Figures, ReadContents, RequestContents, SendAside
+from enginehouse.services import Configured, MetricInfo
 from enginehouse.tickets import SwapDone
 from enginehouse_kit.testing import check_observer
 
@@ -95,6 +95,49 @@ class ShowsAnObject(Counts):
         return {"acme": self}
 
 
+class Judges(Observer):
+    """Sends every request to a judge, who says nothing to those that failed."""
+
+    asks = "judge"
+
+    def use_aside(self, aside: SendAside) -> None:
+        self._aside = aside
+
+    def with_contents(self, configured: Configured) -> ReadContents | None:
+        def judge(record: RequestRecord, requirements: Requirements, contents: RequestContents) -> Any:
+            if self._aside(self.asks, contents, f"{record.id}-judge", self.judged):
+                return self.answer(contents)
+            return None
+
+        return judge
+
+    def judged(self, record: RequestRecord) -> None:
+        """Does nothing."""
+
+    def answer(self, contents: RequestContents) -> Any:
+        """Returns nothing."""
+
+
+class JudgesAndAnswers(Judges):
+    def answer(self, contents: RequestContents) -> Any:
+        return True
+
+
+class JudgesWithoutKey(Judges):
+    def answer(self, contents: RequestContents) -> Any:
+        contents.headers.clear()
+
+
+class ForgetsTheJudge(Judges):
+    def judged(self, record: RequestRecord) -> None:
+        raise LookupError(record.id)
+
+
+class JudgesLater(Observer):
+    def with_contents(self, configured: Configured) -> Any:
+        return "later"
+
+
 class Queues(Observer):
     """Its queue is made by ``start``, and empty after ``stop``."""
 
@@ -127,6 +170,10 @@ class Queues(Observer):
         (CountsElsewhere, AssertionError, "'acme_seen' must be among the metrics of the class"),
         (Gauges, AssertionError, "'acme_seen' must be a counter or a histogram"),
         (Times, AssertionError, "'acme_seen' is a histogram, not a counter"),
+        (JudgesAndAnswers, AssertionError, "what with_contents returns must return nothing, got True"),
+        (JudgesWithoutKey, AssertionError, "what with_contents returns must not change its arguments"),
+        (ForgetsTheJudge, LookupError, "request-1"),
+        (JudgesLater, AssertionError, "with_contents must return what can be called, or None, got 'later'"),
         (ShowsAnObject, AssertionError, "status must be for JSON"),
     ],
 )
@@ -139,3 +186,4 @@ def test_an_observer_that_keeps_the_rules_passes() -> None:
     check_observer(Observer)
     check_observer(Queues)
     check_observer(Counts)
+    check_observer(Judges)

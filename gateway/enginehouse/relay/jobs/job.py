@@ -58,6 +58,7 @@ class Job(ABC):
     - ``raw``: an answer that is not an error passes as it comes, head first; otherwise a stream passes in whole events,
       and the head waits for the body.
     - ``loads``: the model is loaded for it.
+    - ``hedges``: while it is slow, another replica may be asked, too.
     - ``fallbacks``: other models may serve it, as the configuration says.
     - ``prepares``: each try begins with ``prepare``.
     - ``continues``: it is what is left of a broken stream, so its tries are no retries of the request.
@@ -77,6 +78,7 @@ class Job(ABC):
     repeatable: bool
     raw: bool
     loads: bool = True
+    hedges: bool = True
     fallbacks: bool = True
     retry_statuses: ClassVar[frozenset[int]]
     prepares: bool = False

@@ -20,10 +20,10 @@ async def comparison(gateway: ServedGateway, same: int, differs: int) -> dict[st
     return found
 
 
-async def test_copies_are_counted_and_timed(house: OpenGateway, engine: StartEngine) -> None:
+async def test_copies_are_counted_and_timed(mirroring: OpenGateway, engine: StartEngine) -> None:
     real, new = await engine(), await engine()
     twin = {"twin": {"url": new.url, "models": ["m-new"]}}
-    gateway = await house(real, backends=twin, routing={"mirrors": {"m": {"to": "m-new"}}}, checks={"failures": 10})
+    gateway = await mirroring(real, backends=twin, routing={"mirrors": {"m": {"to": "m-new"}}}, checks={"failures": 10})
     new.otherwise((new.answer(b"{}", 500),))
     for number in range(4):
         await gateway.ask()

@@ -27,10 +27,12 @@ async def comparison(gateway: ServedGateway) -> dict[str, Any]:
     return found
 
 
-async def test_a_copy_is_sent_and_its_answer_is_dropped_and_compared(house: OpenGateway, engine: StartEngine) -> None:
+async def test_a_copy_is_sent_and_its_answer_is_dropped_and_compared(
+    mirroring: OpenGateway, engine: StartEngine
+) -> None:
     real, new = await engine(), await engine()
     new.otherwise((new.answer(b'{"error":{}}', 500),))
-    gateway = await house(real, backends=twin(new), routing=mirrored(), checks={"failures": 10})
+    gateway = await mirroring(real, backends=twin(new), routing=mirrored(), checks={"failures": 10})
     secret = (b"authorization: Bearer client", b"x-session-id: s", b"x-request-id: chosen")
     assert [(await gateway.ask(gateway.post(b'{"model":"m","a":1}', *secret))).status for _ in range(3)] == [200] * 3
     await gateway.quiet()
@@ -55,11 +57,11 @@ async def test_a_copy_is_sent_and_its_answer_is_dropped_and_compared(house: Open
     assert b'enginehouse_mirror_duration_seconds_count{model="m",side="mirror",to="m-new"} 1.0' in page
 
 
-async def test_a_stream_is_copied_as_a_stream(house: OpenGateway, engine: StartEngine) -> None:
+async def test_a_stream_is_copied_as_a_stream(mirroring: OpenGateway, engine: StartEngine) -> None:
     real, new = await engine(), await engine()
     for each in (real, new):
         each.streams(event(), b"data: [DONE]\n\n", each.END)
-    gateway = await house(real, backends=twin(new), routing=mirrored())
+    gateway = await mirroring(real, backends=twin(new), routing=mirrored())
     assert (await gateway.ask(gateway.post(stream=True))).status == 200
     await gateway.quiet()
     [copy] = new.calls
@@ -69,10 +71,10 @@ async def test_a_stream_is_copied_as_a_stream(house: OpenGateway, engine: StartE
 
 @pytest.mark.parametrize(("share", "copies"), [(0.0, 0), (0.1, 2), (0.25, 5), (1.0, 20)])
 async def test_a_share_of_the_requests_is_copied(
-    house: OpenGateway, engine: StartEngine, share: float, copies: int
+    mirroring: OpenGateway, engine: StartEngine, share: float, copies: int
 ) -> None:
     real, new = await engine(), await engine()
-    gateway = await house(real, backends=twin(new), routing=mirrored(share))
+    gateway = await mirroring(real, backends=twin(new), routing=mirrored(share))
     for _ in range(20):
         await gateway.ask()
     await gateway.quiet()
@@ -80,12 +82,12 @@ async def test_a_share_of_the_requests_is_copied(
 
 
 async def test_a_mirror_that_hangs_holds_up_nobody_and_gets_no_more_than_it_has_room_for(
-    house: OpenGateway, engine: StartEngine
+    mirroring: OpenGateway, engine: StartEngine
 ) -> None:
     real, new = await engine(), await engine()
     free = asyncio.Event()
     new.otherwise((free, new.answer()))
-    gateway = await house(real, backends=twin(new, concurrency=3), routing=mirrored())
+    gateway = await mirroring(real, backends=twin(new, concurrency=3), routing=mirrored())
     assert [(await gateway.ask()).status for _ in range(10)] == [200] * 10
     await gateway.until(lambda: len(new.calls) == 3)
     assert (await comparison(gateway))["skipped"] == 7
@@ -94,11 +96,11 @@ async def test_a_mirror_that_hangs_holds_up_nobody_and_gets_no_more_than_it_has_
     assert (await comparison(gateway))["same"] == 3
 
 
-async def test_the_number_of_copies_is_bounded(house: OpenGateway, engine: StartEngine) -> None:
+async def test_the_number_of_copies_is_bounded(mirroring: OpenGateway, engine: StartEngine) -> None:
     real, new = await engine(), await engine()
     free = asyncio.Event()
     new.otherwise((free, new.answer()))
-    gateway = await house(real, backends=twin(new), routing=mirrored())
+    gateway = await mirroring(real, backends=twin(new), routing=mirrored())
     for _ in range(20):
         await gateway.ask()
     await gateway.until(lambda: len(new.calls) == 16)
@@ -107,21 +109,21 @@ async def test_the_number_of_copies_is_bounded(house: OpenGateway, engine: Start
     await gateway.quiet()
 
 
-async def test_a_copy_is_never_sent_again_and_spends_no_retries(house: OpenGateway, engine: StartEngine) -> None:
+async def test_a_copy_is_never_sent_again_and_spends_no_retries(mirroring: OpenGateway, engine: StartEngine) -> None:
     real, new = await engine(), await engine()
     new.otherwise((new.answer(b"{}", 503),))
     both = twin(new) | {"third": {"url": new.url, "models": ["m-new"]}}
-    gateway = await house(real, backends=both, routing=mirrored())
+    gateway = await mirroring(real, backends=both, routing=mirrored())
     await gateway.ask()
     await gateway.quiet()
     assert len(new.calls) == 1
     assert not gateway.relay.context.counters.retries
 
 
-async def test_requests_that_stay_in_a_zone_have_no_copy(house: OpenGateway, engine: StartEngine) -> None:
+async def test_requests_that_stay_in_a_zone_have_no_copy(mirroring: OpenGateway, engine: StartEngine) -> None:
     real, new = await engine(), await engine()
     zones = {"private": {"headers": ["x-zone: private"]}}
-    gateway = await house(real, backend={"zone": "private"}, backends=twin(new), routing=mirrored(), zones=zones)
+    gateway = await mirroring(real, backend={"zone": "private"}, backends=twin(new), routing=mirrored(), zones=zones)
     assert (await gateway.ask(gateway.post(None, b"x-zone: private"))).status == 200
     await gateway.quiet()
     assert not new.calls
@@ -130,16 +132,16 @@ async def test_requests_that_stay_in_a_zone_have_no_copy(house: OpenGateway, eng
     assert len(new.calls) == 1
 
 
-async def test_a_mirror_without_an_engine_is_skipped(house: OpenGateway, engine: StartEngine) -> None:
-    gateway = await house(await engine(), routing=mirrored(to="unknown"))
+async def test_a_mirror_without_an_engine_is_skipped(mirroring: OpenGateway, engine: StartEngine) -> None:
+    gateway = await mirroring(await engine(), routing=mirrored(to="unknown"))
     assert (await gateway.ask()).status == 200
     assert (await comparison(gateway))["skipped"] == 1
 
 
-async def test_an_alias_may_be_what_is_copied_and_where_it_goes(house: OpenGateway, engine: StartEngine) -> None:
+async def test_an_alias_may_be_what_is_copied_and_where_it_goes(mirroring: OpenGateway, engine: StartEngine) -> None:
     real, new = await engine(), await engine()
     routing = {"aliases": {"gpt-4": "m", "next": "m-new"}, "mirrors": {"gpt-4": {"to": "next"}}}
-    gateway = await house(real, backends=twin(new), routing=routing)
+    gateway = await mirroring(real, backends=twin(new), routing=routing)
     await gateway.ask()
     await gateway.ask(gateway.post(b'{"model":"gpt-4"}'))
     await gateway.quiet()
