@@ -19,7 +19,6 @@ from enginehouse.relay.events.stream_form import PING as PING
 from enginehouse.relay.heads import NOT_TO_ENGINE as NOT_TO_ENGINE
 from enginehouse.relay.heads import lines_without as lines_without
 from enginehouse.relay.heads import read_lines as read_lines
-from enginehouse.relay.middleware import ChosenInterceptor as ChosenInterceptor
 from enginehouse.relay.middleware import MiddlewareFacts as MiddlewareFacts
 from enginehouse.relay.middleware import Opening as Opening
 from enginehouse.relay.middleware import OpenRequest as OpenRequest

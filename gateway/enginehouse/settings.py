@@ -6,6 +6,7 @@ from enginehouse.config.routing import MirrorSettings as MirrorSettings
 from enginehouse.config.rules import is_base_url as is_base_url
 from enginehouse.config.scheduling import GroupSettings as GroupSettings
 from enginehouse.config.scheduling import MatrixSettings as MatrixSettings
+from enginehouse.config.schema import InterceptorSettings as InterceptorSettings
 from enginehouse.config.shape import dotted as dotted
 from enginehouse.domain.names import did_you_mean as did_you_mean
 from enginehouse.interfaces.misspelt import misspelt as misspelt

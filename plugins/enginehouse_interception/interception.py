@@ -26,7 +26,7 @@ from enginehouse_interception.filtering_writer import FilteringWriter
 from enginehouse_interception.sharing_writer import SharingWriter
 from enginehouse_interception.stage import InForce, Stage
 from enginehouse_interception.stream_events import as_stream, asks_for_stream
-from enginehouse_kit.interceptors import Answer, InterceptedRequest, Interceptor, Join
+from enginehouse_kit.interceptors import Answer, InterceptedRequest, Interceptor, Join, chosen_interceptors
 
 _NO_TOKENS: Final = Tokens(0, 0)
 _NO_REQUEST: Final = InterceptedRequest("", "", "", {}, b"")
@@ -46,8 +46,8 @@ class Interceptors:
     """
 
     def __init__(self, gateway: MiddlewareFacts) -> None:
-        """Raises ``PluginError`` for an adapter that has made something else."""
-        made = [InForce(*each) for each in gateway.interceptors]
+        """Raises ``ConfigError``, and ``PluginError``, also for an adapter that has made something else."""
+        made = [InForce(*each) for each in chosen_interceptors(gateway.configured)]
         own, outer = [each for each in made if not each.outer], [each for each in made if each.outer]
         for each in outer:
             if not isinstance(each.interceptor, Interceptor):

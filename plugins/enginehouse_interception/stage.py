@@ -10,13 +10,14 @@ import msgspec
 
 from enginehouse import RequestError
 from enginehouse.errors import UpstreamError
-from enginehouse.middleware import ChosenInterceptor, EngineMemory, EngineShare, GuardFailed, GuardRefused, shown
+from enginehouse.middleware import EngineMemory, EngineShare, GuardFailed, GuardRefused, shown
 from enginehouse.runtime import await_plugin, log_plugin_failure, plugin_failed, run_within, wrong_result
 from enginehouse_interception.stream_events import KINDS
 from enginehouse_kit.interceptors import (
     Answer,
     AnswerFilter,
     Change,
+    ChosenInterceptor,
     Event,
     InterceptedRequest,
     Interceptor,

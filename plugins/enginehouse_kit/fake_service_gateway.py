@@ -25,7 +25,7 @@ from enginehouse.rescheduling import InstanceReport, RequestView
 from enginehouse.runtime import BackgroundTasks, Clock, PluginId
 from enginehouse.services import GatewayCaller, GatewayRequest, Submitted
 from enginehouse.tickets import Phase
-from enginehouse_kit.plugin_manager import create, default_table
+from enginehouse_kit.plugin_manager import create, default_table, factories
 from enginehouse_kit.rescheduling import ClusterView
 
 if TYPE_CHECKING:
@@ -120,6 +120,9 @@ class FakeServiceGateway:
 
     def table(self, name: str) -> Any:
         return self.tables[name] if name in self.tables else default_table(name)
+
+    def types(self, kind: str) -> Mapping[str, Any]:
+        return factories(kind)
 
     def plugin(
         self,

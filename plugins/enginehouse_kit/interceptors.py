@@ -5,17 +5,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
+from enginehouse import ConfigError
 from enginehouse.runtime import PluginId
-from enginehouse.settings import misspelt
+from enginehouse.services import Configured
+from enginehouse.settings import InterceptorSettings, misspelt
 
 __all__ = [
     "Answer",
     "AnswerFilter",
     "Change",
+    "ChosenInterceptor",
     "Event",
     "EventKind",
     "InterceptedRequest",
@@ -25,6 +28,7 @@ __all__ = [
     "Passed",
     "Refuse",
     "Whole",
+    "chosen_interceptors",
 ]
 
 EventKind = Literal["text", "thinking", "tool", "refusal", "usage", "finish", "error", "other"]
@@ -235,3 +239,57 @@ def _texts(value: object) -> Iterator[str]:
             left += reversed(value)
         elif isinstance(value, dict):
             left += [value.get("content"), value.get("text")]
+
+
+class ChosenInterceptor(NamedTuple):
+    """An interceptor that the configuration names, which has ``timeout`` seconds to decide about a request.
+
+    ``passes``: if it fails, requests go on without it. ``outer``: an ``InterceptorAdapter`` has made it. It sees
+    requests before the others do, and answers after them, and no request may ``Join`` another one there.
+    """
+
+    interceptor: Any
+    plugin: PluginId
+    timeout: float
+    passes: bool
+    outer: bool
+
+
+def chosen_interceptors(configured: Configured) -> Sequence[ChosenInterceptor]:
+    """The interceptors that the configuration names, in their order, for middleware that asks them.
+
+    Raises ``ConfigError``, among others for guards that no enabled plugin asks: they must not fail open. Raises
+    ``PluginError``.
+    """
+    chosen: list[ChosenInterceptor] = []
+    for settings, plugin, made in _named(configured, "interceptor", "interceptors"):
+        if _adapts(made):
+            problem = f"'{plugin.type}' is used with '{made.table}', and sees no request itself"
+            raise ConfigError(problem, key="interceptors", remedy="remove it")
+        chosen.append(ChosenInterceptor(made, plugin, settings.timeout, settings.on_error == "pass", outer=False))
+
+    def adapt(adapter: InterceptorAdapter) -> None:
+        for settings, plugin, made in _named(configured, adapter.kind, adapter.table):
+            passes = settings.on_error == "pass"
+            adapted = adapter.adapt(plugin, made, passes=passes)
+            chosen.append(ChosenInterceptor(adapted, plugin, settings.timeout, passes, outer=True))
+
+    adapters = {type: each for type, each in configured.types("interceptor").items() if _adapts(each)}
+    for type in adapters:
+        configured.plugin("interceptor", type, "", None, adapt)
+    if configured.table("guards") and not any(each.table == "guards" for each in adapters.values()):
+        remedy = "enable the plugin 'guards', or remove the key"
+        raise ConfigError("no enabled plugin asks guards", key="guards", remedy=remedy)
+    return chosen
+
+
+def _adapts(interceptor: object) -> bool:
+    """Whether an interceptor, or a class of them, is an ``InterceptorAdapter``."""
+    return all(hasattr(interceptor, name) for name in ("kind", "table", "adapt"))
+
+
+def _named(configured: Configured, kind: str, table: str) -> Iterator[tuple[InterceptorSettings, PluginId, Any]]:
+    """The plugins that a list of the configuration names, with what it says of them."""
+    for number, each in enumerate(configured.table(table)):
+        settings = InterceptorSettings(type=each) if isinstance(each, str) else each
+        yield settings, *configured.plugin(kind, settings.type, f"{table}[{number}]", settings.parameters)

@@ -47,6 +47,11 @@ def create(kind: str, type: str, parameters: Mapping[str, Any] | None = None) ->
     return _registry(tuple(sys.path)).create(kind, type, parameters)
 
 
+def factories(kind: str) -> Mapping[str, Any]:
+    """What makes instances of the types of ``kind``, by type."""
+    return _registry(tuple(sys.path)).factories(kind)
+
+
 @lru_cache(maxsize=1)
 def _registry(path: tuple[str, ...]) -> Registry:
     """The types of the plugins on the import path. A check makes hundreds of instances, and loading takes 20 ms."""

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
-from enginehouse.app.needs import adapts
-from enginehouse.app.plugin_instances import create, create_installed, identity, prepare
-from enginehouse.config.schema import Config, InterceptorSettings
+from enginehouse.app.plugin_instances import ConfiguredPlugins, create_installed, prepare
+from enginehouse.config.schema import Config
 from enginehouse.domain.errors import ConfigError, PluginError
 from enginehouse.domain.foreign import shown
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.drivers import EngineClient
+from enginehouse.interfaces.services import Configured
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.guarded_middleware import GuardedMiddleware
-from enginehouse.relay.middleware import ChosenInterceptor, Middleware, MiddlewareFacts
+from enginehouse.relay.middleware import Middleware, MiddlewareFacts
 from enginehouse.relay.upstream.client import client_of
 
 FoundMiddleware = Mapping[str, tuple[PluginId, Middleware]]
@@ -46,14 +45,13 @@ def use_middleware(found: FoundMiddleware, config: Config, registry: Registry, c
 
     Raises ``ConfigError`` or ``PluginError``.
     """
-    chosen = [*_chosen(config, registry), *_adapted(config, registry)]
-    if chosen and "interceptors" not in found:  # guards never fail open
+    named = [table for table in ("interceptors", "guards") if getattr(config, table)]
+    if named and "interceptors" not in found:  # guards never fail open
         remedy = "enable the plugin 'interception', or remove the key"
-        key = "interceptors" if config.interceptors else "guards"
-        raise ConfigError("no enabled plugin asks interceptors", key=key, remedy=remedy)
-    facts = _facts(chosen, context)
+        raise ConfigError("no enabled plugin asks interceptors", key=named[0], remedy=remedy)
+    facts = _facts(ConfiguredPlugins(config, registry), context, reads_requests=bool(named))
     for serves, (plugin, middleware) in found.items():
-        if serves == "interceptors" and not chosen:
+        if serves == "interceptors" and not named:
             continue
         prepare(registry, "middleware", plugin.type, partial(middleware.use, facts))
         if serves == "interceptors":
@@ -62,7 +60,7 @@ def use_middleware(found: FoundMiddleware, config: Config, registry: Registry, c
             context.translation = middleware
 
 
-def _facts(chosen: Sequence[ChosenInterceptor], context: RelayContext) -> MiddlewareFacts:
+def _facts(configured: Configured, context: RelayContext, *, reads_requests: bool) -> MiddlewareFacts:
     intercepted = context.counters.intercepted
 
     def count(type: str, outcome: str) -> None:
@@ -70,42 +68,10 @@ def _facts(chosen: Sequence[ChosenInterceptor], context: RelayContext) -> Middle
 
     def native(path: str, model: str) -> Sequence[str]:
         # interceptors read OpenAI's requests and answers
-        return () if chosen else context.endpoints.native(path, model, context.fleet.snapshot)
+        return () if reads_requests else context.endpoints.native(path, model, context.fleet.snapshot)
 
     def engine(backend: str) -> EngineClient:
         return client_of(context.upstreams, backend)
 
-    return MiddlewareFacts(chosen, context.engine_memory, context.clock.now, count, native, context.knows_model, engine)
-
-
-def _chosen(config: Config, registry: Registry) -> Iterator[ChosenInterceptor]:
-    for made, plugin, settings in _made(config, registry, "interceptor", "interceptors"):
-        if adapts(made):
-            problem = f"'{plugin.type}' is used with '{made.table}', and sees no request itself"
-            raise ConfigError(problem, key="interceptors", remedy="remove it")
-        yield ChosenInterceptor(made, plugin, settings.timeout, settings.on_error == "pass", outer=False)
-
-
-def _adapted(config: Config, registry: Registry) -> Iterator[ChosenInterceptor]:
-    factories = {type: registry.get("interceptor", type).factory for type in registry.types("interceptor")}
-    adapters = [
-        (name, create(config, registry, "interceptor", name))
-        for name, factory in factories.items()
-        if isinstance(factory, type) and adapts(factory)
-    ]
-    for name, adapter in adapters:
-        for made, plugin, settings in _made(config, registry, adapter.kind, adapter.table):
-            passes = settings.on_error == "pass"
-            adapted = prepare(registry, "interceptor", name, partial(adapter.adapt, plugin, made, passes=passes))
-            yield ChosenInterceptor(adapted, plugin, settings.timeout, passes, outer=True)
-
-
-def _made(
-    config: Config, registry: Registry, kind: str, table: str
-) -> Iterator[tuple[Any, PluginId, InterceptorSettings]]:
-    """An instance of each plugin that a list of the configuration names."""
-    named: Sequence[str | InterceptorSettings] = getattr(config, table)
-    for number, each in enumerate(named):
-        settings = InterceptorSettings(type=each) if isinstance(each, str) else each
-        made = create(config, registry, kind, settings.type, f"{table}[{number}]", settings.parameters)
-        yield made, identity(registry, kind, settings.type), settings
+    memory = context.engine_memory
+    return MiddlewareFacts(configured, memory, context.clock.now, count, native, context.knows_model, engine)

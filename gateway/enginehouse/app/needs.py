@@ -32,8 +32,8 @@ def unmet_needs(config: Config, registry: Registry) -> Iterator[ConfigError]:
     if accounting_type(registry) is None:
         for path in _of_accounting(config):
             yield _unmet("no enabled plugin counts requests", path, "callers")
-    interceptors = (registry.get("interceptor", type).factory for type in registry.types("interceptor"))
-    if config.guards and not any(adapts(each) and each.table == "guards" for each in interceptors):
+    interceptors = registry.factories("interceptor").values()
+    if config.guards and not any(getattr(each, "table", "") == "guards" for each in interceptors):
         yield _unmet("no enabled plugin asks guards", ("guards",), "guards")
     if "progress" not in registry.types("observer"):
         for path in _of_progress(config):
@@ -59,11 +59,6 @@ def service_table(registry: Registry, type: str) -> str:
     if table and table not in Config.__struct_fields__:
         raise entry.error(f"the service '{type}' reads the table '{table}', which the configuration does not have")
     return table
-
-
-def adapts(interceptor: object) -> bool:
-    """Whether an interceptor, or a class of them, is an ``InterceptorAdapter`` of the kit."""
-    return all(hasattr(interceptor, name) for name in ("kind", "table", "adapt"))
 
 
 def accounting_type(registry: Registry) -> Registered | None:

@@ -97,6 +97,9 @@ class ConfiguredPlugins:
     def table(self, name: str) -> Any:
         return getattr(self._config, name)
 
+    def types(self, kind: str) -> Mapping[str, Any]:
+        return self._registry.factories(kind)
+
     def plugin(
         self,
         kind: str,

@@ -284,6 +284,9 @@ class Configured(Protocol):
     def table(self, name: str) -> Any:
         """The table ``[name]`` of the configuration in force, decoded."""
 
+    def types(self, kind: str) -> Mapping[str, Any]:
+        """The types of ``kind`` that enabled plugins have, with their classes, or what else makes instances."""
+
     def plugin(
         self,
         kind: str,
@@ -294,7 +297,8 @@ class Configured(Protocol):
     ) -> tuple[PluginId, Any]:
         """A new instance of another plugin's type, which the configuration names at ``key``.
 
-        ``parameters`` stand beside ``key`` and win over those in ``[plugins]``. ``prepare`` gets the instance.
+        ``parameters`` stand beside ``key``, or in a table below an entry of a list, and win over those in
+        ``[plugins]``. ``prepare`` gets the instance.
         Raises ``ConfigError`` or ``PluginError``.
         """
 

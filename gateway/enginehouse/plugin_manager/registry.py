@@ -55,6 +55,10 @@ class Registry:
         """The types of ``kind``. Raises ``KeyError`` for an unknown kind."""
         return tuple(self._types[kind])
 
+    def factories(self, kind: str) -> Mapping[str, Any]:
+        """What makes instances of the types of ``kind``, by type."""
+        return {type: entry.factory for type, entry in self._types[kind].items()}
+
     def all(self) -> tuple[Registered, ...]:
         """Every registered type, kind by kind."""
         return tuple(entry for types in self._types.values() for entry in types.values())

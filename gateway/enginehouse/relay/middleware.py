@@ -7,35 +7,21 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from enginehouse.domain.errors import RequestError
-from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import InferenceRequest
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.protocols import TranslatedRequest
+from enginehouse.interfaces.services import Configured
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
 from enginehouse.telemetry.answer_meter import NO_ANSWER, AnswerSize
 
 
-class ChosenInterceptor(NamedTuple):
-    """An interceptor that the configuration names, which has ``timeout`` seconds to decide about a request.
-
-    ``passes``: if it fails, requests go on without it. ``outer``: an ``InterceptorAdapter`` has made it. It sees
-    requests before the others do, and answers after them, and no request may ``Join`` another one there.
-    """
-
-    interceptor: Any
-    plugin: PluginId
-    timeout: float
-    passes: bool
-    outer: bool
-
-
 class MiddlewareFacts(NamedTuple):
     """What middleware knows of its gateway.
 
-    - ``interceptors``: in their order.
+    - ``configured``: the configuration, with interceptors and other plugins that it names.
     - ``memory``: counts what is held of engines' answers.
     - ``now``: the gateway's clock in seconds.
     - ``intercepted``: counts what became of a request, by the interceptor's type: it was ``answered``, ``changed`` or
@@ -45,7 +31,7 @@ class MiddlewareFacts(NamedTuple):
     - ``knows``: whether requests may name a model. ``engine``: as in ``PageRequest``.
     """
 
-    interceptors: Sequence[ChosenInterceptor]
+    configured: Configured
     memory: EngineMemory
     now: Callable[[], float]
     intercepted: Callable[[str, str], None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from enginehouse import Middleware, RequestError
@@ -11,7 +11,6 @@ from enginehouse.callers import AdmittedCaller
 from enginehouse.drivers import EngineClient
 from enginehouse.errors import NotFound
 from enginehouse.middleware import (
-    ChosenInterceptor,
     EngineMemory,
     MiddlewareFacts,
     OpenExchange,
@@ -197,11 +196,9 @@ class _Opened:
 def _open(
     it: Middleware, opening: Opening, client: ResponseWriter, *asked: Interceptor
 ) -> tuple[OpenExchange, _Opened]:
-    plugin = PluginId("interceptor", "own")
-    chosen = [ChosenInterceptor(each, plugin, 5.0, passes=False, outer=False) for each in asked]
     it.use(
         MiddlewareFacts(
-            chosen,
+            _Configured(asked),
             EngineMemory(),
             now=lambda: 0.0,
             intercepted=lambda type, outcome: None,
@@ -215,6 +212,29 @@ def _open(
     missing = [name for name in ("begin", "cancel", "client_disconnected", "withdraw") if not hasattr(exchange, name)]
     expect(not missing, f"open must return an OpenExchange, {exchange!r} has no {missing}")
     return exchange, opened
+
+
+class _Configured:
+    """The ``Configured`` of a configuration whose ``interceptors`` are these."""
+
+    def __init__(self, interceptors: Sequence[Interceptor]) -> None:
+        self._interceptors = interceptors
+
+    def table(self, name: str) -> Any:
+        return [str(number) for number, _ in enumerate(self._interceptors)] if name == "interceptors" else ()
+
+    def types(self, kind: str) -> Mapping[str, Any]:
+        return {}
+
+    def plugin(
+        self,
+        kind: str,
+        type: str,
+        key: str,
+        parameters: Mapping[str, Any] | None = None,
+        prepare: Callable[[Any], None] | None = None,
+    ) -> tuple[PluginId, Any]:
+        return PluginId(kind, "own"), self._interceptors[int(type)]
 
 
 def _no_engine(backend: str) -> EngineClient:

@@ -92,6 +92,9 @@ class ServiceAccess:
     def table(self, name: str) -> Any:
         return getattr(self._seen.config, name)
 
+    def types(self, kind: str) -> Mapping[str, Any]:
+        return self._registry.factories(kind)
+
     def caller(self, headers: Headers) -> GatewayCaller | None:
         caller = self._seen.current.path.admission.authentication.caller(headers)
         return None if caller is None else GatewayCaller(caller.name, caller.models, caller.admin, caller.through)
