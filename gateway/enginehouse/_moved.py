@@ -34,7 +34,7 @@ _NAMES = {
     "enginehouse.picking": "Pick PickClient Picked Picker",
     "enginehouse.protocols": "PageRequest",
     "enginehouse.records": """
-        EngineTimings ExportCounters Sampling StreamGap SwapRecord TelemetrySettings TracedRequest UPSTREAM_SPAN
+        EngineTimings Sampling StreamGap SwapRecord TelemetrySettings TracedRequest UPSTREAM_SPAN
         span_number
     """,
     "enginehouse.requests": "Input Message Part ResponseFormat Tokens escaped kept_name",

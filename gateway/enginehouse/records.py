@@ -7,7 +7,6 @@ from enginehouse.domain.request_facts import AttemptFacts as AttemptFacts
 from enginehouse.domain.request_facts import RequestFacts as RequestFacts
 from enginehouse.domain.request_record import EngineTimings as EngineTimings
 from enginehouse.domain.request_record import StreamGap as StreamGap
-from enginehouse.interfaces.exporters import ExportCounters as ExportCounters
 from enginehouse.interfaces.exporters import Sampling as Sampling
 from enginehouse.interfaces.exporters import SwapRecord as SwapRecord
 from enginehouse.interfaces.exporters import TracedRequest as TracedRequest

@@ -11,7 +11,8 @@ from time import perf_counter, perf_counter_ns, time_ns
 
 import msgspec
 
-from enginehouse.records import ExportCounters, TracedRequest
+from enginehouse.records import Figures, TracedRequest
+from enginehouse_otlp.figures import RESTARTS, SPANS, TRACES_DROPPED
 from enginehouse_otlp.framing import frame
 from enginehouse_otlp.messages import ExportSettings, Message, MetricBatch, Report, RequestBatch
 
@@ -54,13 +55,13 @@ class ExporterProcess:
     def __init__(
         self,
         settings: ExportSettings,
-        counters: ExportCounters | None = None,
+        figures: Figures,
         *,
         most_bytes: int = _MOST_WAITING_BYTES,
         command: tuple[str, ...] = COMMAND,
         pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        self.counters = counters or ExportCounters()
+        self._figures = figures
         self._settings = settings
         self._most_bytes = most_bytes
         self._command = command
@@ -81,7 +82,7 @@ class ExporterProcess:
     def admits(self) -> bool:
         """Whether a request that begins now may be traced. One that may not is counted as dropped."""
         if self._behind:
-            self.counters.dropped["full"] += 1
+            self._figures.count(TRACES_DROPPED, ("full",))
         return not self._behind
 
     def add(self, request: TracedRequest) -> None:
@@ -127,11 +128,11 @@ class ExporterProcess:
     def _send_batch(self, requests: list[TracedRequest]) -> None:
         batch = RequestBatch(epoch_ns(), requests)
         if self._pipe is None:
-            self.counters.dropped["died"] += len(requests)
+            self._figures.count(TRACES_DROPPED, ("died",), len(requests))
         elif self._send(batch):
             self._unreported += len(requests)
         else:
-            self.counters.dropped["full"] += len(requests)
+            self._figures.count(TRACES_DROPPED, ("full",), len(requests))
 
     @property
     def _pipe(self) -> asyncio.StreamWriter | None:
@@ -174,11 +175,11 @@ class ExporterProcess:
                 await self._run_once()
             except OSError as error:
                 _log.warning("The exporter of traces does not start: %s", error)
-            self.counters.dropped["died"] += self._unreported
+            self._figures.count(TRACES_DROPPED, ("died",), self._unreported)
             self._unreported = 0
             if self._closing:
                 return
-            self.counters.restarts += 1
+            self._figures.count(RESTARTS)
             pause = _FIRST_PAUSE_S if perf_counter() - began > _LIVED_WELL_S else min(pause * 2, _LONGEST_PAUSE_S)
             _log.warning("The exporter of traces has ended; it is started again in %.1f s", pause)
             await self._pause(pause)
@@ -204,5 +205,5 @@ class ExporterProcess:
         except ValueError:
             return  # not ours: something printed on the exporter's standard output
         self._unreported -= report.records
-        self.counters.spans += report.spans
-        self.counters.failed += report.failed
+        self._figures.count(SPANS, ("sent",), report.spans)
+        self._figures.count(SPANS, ("failed",), report.failed)

@@ -11,8 +11,9 @@ from importlib.util import find_spec
 from prometheus_client.core import Metric
 
 from enginehouse import ConfigError, Exporter, Observer
-from enginehouse.records import Sampling, TelemetrySettings, TracedRequest
+from enginehouse.records import Figures, Sampling, TelemetrySettings, TracedRequest
 from enginehouse_otlp.exporter_process import ExporterProcess
+from enginehouse_otlp.figures import METRICS, begin
 from enginehouse_otlp.genai_metrics import GenaiMetrics
 from enginehouse_otlp.messages import ExportSettings
 from enginehouse_otlp.metric_push import MetricPush
@@ -29,9 +30,16 @@ _GRPC = "opentelemetry.exporter.otlp.proto.grpc"
 class OtlpExporter(Exporter):
     """Hands what it gets to a process of its own, which has OpenTelemetry's exporters."""
 
+    metrics = METRICS
+    _figures: Figures
+
     def __init__(self) -> None:
         self._process: ExporterProcess | None = None
         self._push: MetricPush | None = None
+
+    def use_figures(self, figures: Figures) -> None:
+        self._figures = figures
+        begin(figures)
 
     def sampling(self, settings: TelemetrySettings) -> Sampling | None:
         choice = trace_choice(settings, os.environ)
@@ -58,7 +66,7 @@ class OtlpExporter(Exporter):
         disabled = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
         if disabled or (choice.traces == "off" and not interval):
             return
-        self._process = process = ExporterProcess(_export_settings(settings, choice), self.counters)
+        self._process = process = ExporterProcess(_export_settings(settings, choice), self._figures)
         if interval and settings.genai_metrics:
             observe(genai := GenaiMetrics(settings.max_series))
             self._push = MetricPush(collect, process.send_metrics, interval, genai.collect)

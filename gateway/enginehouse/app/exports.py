@@ -39,7 +39,6 @@ class GuardedExporter:
     """The ``exporter`` of a plugin, with its methods. What fails in them, but for ``prepare``, costs traces only."""
 
     def __init__(self, plugin: PluginId, exporter: Exporter) -> None:
-        self.counters = exporter.counters
         self._plugin = plugin
         self._exporter = exporter
 

@@ -40,7 +40,6 @@ from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing import Prober
 from enginehouse.engines.state_file import StateFile, state_folder
 from enginehouse.http.client_pages import HealthPages
-from enginehouse.interfaces.exporters import ExportCounters
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.relay import shutting_down
 from enginehouse.relay.upstream.outside import Outside
@@ -299,8 +298,7 @@ class Gateway:
         yield from self.services.families()
         yield from caller_metrics(self.callers.accounting)
         yield from worker_metrics(self.worker_figures)
-        exported = self.exporter.counters if self.exporter is not None else ExportCounters()
-        yield from process_metrics(self.loop_monitor, self.plugin_times, exported)
+        yield from process_metrics(self.loop_monitor, self.plugin_times)
 
     def _sample_plugins(self) -> None:
         """Measure the next call of every plugin, on the path of requests and of loads."""

@@ -18,7 +18,6 @@ from enginehouse.domain.replica import Candidate, Health, Reason, ReplicaState
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.http.admission import BodyMemory
 from enginehouse.interfaces.accounting import Accounting
-from enginehouse.interfaces.exporters import ExportCounters
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.relay import Relay
 from enginehouse.telemetry import metric_list as metrics
@@ -199,16 +198,13 @@ def worker_metrics(workers: WorkerFigures) -> Iterator[Metric]:
     yield numbers(metrics.WORKER_BUSY, (([str(number)], busy) for number, busy in workers.busy.items()))
 
 
-def process_metrics(monitor: LoopMonitor, plugin_times: PluginTimes, exported: ExportCounters) -> Iterator[Metric]:
+def process_metrics(monitor: LoopMonitor, plugin_times: PluginTimes) -> Iterator[Metric]:
     """The families of the process."""
     yield histograms(metrics.LOOP_LAG, [([], monitor.lag)])
     slow = list(monitor.slow.items())  # the watchdog, a thread of its own, may add one meanwhile
     yield numbers(metrics.SLOW_CALLS, (([plugin], count) for plugin, count in slow))
     times = list(plugin_times.by_plugin.items())
     yield histograms(metrics.PLUGIN_TIME, (([p.kind, p.type, p.name or p.type], timed) for p, timed in times))
-    yield numbers(metrics.SPANS, [(["sent"], exported.spans), (["failed"], exported.failed)])
-    yield numbers(metrics.TRACES_DROPPED, (([why], count) for why, count in exported.dropped.items()))
-    yield numbers(metrics.EXPORTER_RESTARTS, [([], exported.restarts)])
     yield numbers(metrics.BUILD, [([_version("enginehouse"), platform.python_version()], 1)])
 
 

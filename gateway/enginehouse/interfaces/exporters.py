@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -56,20 +55,6 @@ class TracedRequest(msgspec.Struct, frozen=True, gc=False, array_like=True):
     ends: tuple[bytes, bytes] = (b"", b"")
 
 
-class ExportCounters:
-    """The fates of sampled requests.
-
-    ``dropped``: those that are not traced from their beginning, because too many records waited (``full``) or the
-    exporter ``died``. ``failed``: spans that the collector did not take.
-    """
-
-    def __init__(self) -> None:
-        self.spans = 0
-        self.failed = 0
-        self.dropped = {"full": 0, "died": 0}
-        self.restarts = 0
-
-
 class Sampling(NamedTuple):
     """The requests that are traced: the share ``ratio``.
 
@@ -87,11 +72,6 @@ class Exporter(Observer):
     ``sampling`` and ``parameters`` are called in every process that relays requests, all others only in the one that
     owns the engines. An exception of any method but ``prepare`` is logged, and costs traces.
     """
-
-    @cached_property
-    def counters(self) -> ExportCounters:
-        """Counts what happened to its requests, for ``/metrics``."""
-        return ExportCounters()
 
     @abstractmethod
     def sampling(self, settings: TelemetrySettings) -> Sampling | None:

@@ -148,16 +148,6 @@ RECORDS_DROPPED = _counter(
     "enginehouse_records_dropped",
     "Records of ended requests that observers did not get: 10,000 others waited, because observers are slow.",
 )
-SPANS = _counter(
-    "enginehouse_spans", "Spans that the collector took (`sent`) or did not take (`failed`).", ("outcome",)
-)
-TRACES_DROPPED = _counter(
-    "enginehouse_traces_dropped",
-    "Sampled requests without a trace, or only with one made at their end because they were slow or failed: too many "
-    "records waited for the exporter (`full`), or it `died`.",
-    ("why",),
-)
-EXPORTER_RESTARTS = _counter("enginehouse_exporter_restarts", "Restarts of the exporter.")
 WORKERS_REPLACED = _counter(
     "enginehouse_workers_replaced",
     "Workers that `died`, or whose event loop `hung` for longer than `server.worker_timeout`. Only with workers.",
