@@ -296,7 +296,7 @@ class AllFilters(Filter):
 
     def _remember(self, candidates: tuple[Candidate, ...]) -> None:
         lengths = [candidate.capabilities.context_length for candidate in candidates]
-        shortest = min((length for length in lengths if length is not None), default=float("inf"))
+        shortest = min([float("inf") if length is None else length for length in lengths])
         self._last[candidates[0].model] = candidates, shortest
 
     def why(self, requirements: Requirements, candidate: Candidate) -> str:

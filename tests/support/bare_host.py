@@ -12,12 +12,12 @@ from enginehouse import Launcher, ReplicaState, RequestError
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import ShuttingDown
 from enginehouse.domain.gpu import Gpu
-from enginehouse.drivers import EngineClient
 from enginehouse.engines.engine import Engine, EngineListener
 from enginehouse.engines.engine_cache import CacheFolders
 from enginehouse.engines.host import Host
 from enginehouse.engines.host_context import HostContext, ManagedReplica
 from enginehouse.engines.launches import Ports
+from enginehouse.engines.probing import ProbedEngine
 from enginehouse.engines.state_file import EngineOwnership, StateFile
 from enginehouse.launchers import EngineProcess
 from enginehouse.runtime import PluginId
@@ -43,7 +43,7 @@ class BareHost(Host):
         launcher: Launcher,
         state_file: StateFile,
         replicas: Mapping[str, ManagedReplica],
-        connect: Callable[[str, str], EngineClient],
+        connect: Callable[[str, str], ProbedEngine],
         *,
         gpus: Callable[[], Sequence[Gpu]] | None = None,
         name: str = "local",

@@ -24,6 +24,7 @@ class FakeClient:
         self.pages = dict(pages)
         self.asked: list[str] = []
         self.bodies: list[Any] = []
+        self.last = ""
 
     async def request(self, method: str, path: str, body: bytes = b"") -> EngineResponse:
         self.asked.append(path)
@@ -32,6 +33,7 @@ class FakeClient:
         page = self.pages.get(path, 404)
         if isinstance(page, Exception):
             raise page
+        self.last = f"{method} {path} answered {page if isinstance(page, int) else 200}"
         if isinstance(page, int):
             return EngineResponse(page, [], b"{}")
         return EngineResponse(200, [], page if isinstance(page, bytes) else msgspec.json.encode(page))

@@ -45,6 +45,7 @@ class TinyDriver(Driver):
 class TinyClient:
     def __init__(self, address: str) -> None:
         self._port = int(address.rpartition(":")[2])
+        self.last = ""
 
     async def request(self, method: str, path: str, body: bytes = b"") -> EngineResponse:
         try:

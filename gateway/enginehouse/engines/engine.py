@@ -20,8 +20,8 @@ from enginehouse.domain.replica import ASSUMED_LOAD_S, AT_REST, ReplicaState
 from enginehouse.engines.failures import BackOff, how_it_ended
 from enginehouse.engines.host_context import ManagedReplica
 from enginehouse.engines.launches import Launches
+from enginehouse.engines.probing import ProbedEngine
 from enginehouse.engines.start import EngineRun, Start, StartingEngine
-from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launchers import EngineProcess
 from enginehouse.interfaces.places import Place
 
@@ -64,7 +64,7 @@ class Engine(StartingEngine):
         managed: ManagedReplica,
         launches: Launches,
         *,
-        connect: Callable[[str], EngineClient],
+        connect: Callable[[str], ProbedEngine],
         listener: EngineListener,
     ) -> None:
         super().__init__(managed, launches, connect)

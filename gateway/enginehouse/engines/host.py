@@ -22,10 +22,10 @@ from enginehouse.engines.launches import Launches, Ports
 from enginehouse.engines.learned_facts import ModelFiles
 from enginehouse.engines.loads import preload
 from enginehouse.engines.model_servers import ModelServers
-from enginehouse.engines.probing import Prober
+from enginehouse.engines.probing import ProbedEngine, Prober
 from enginehouse.engines.start import NOWHERE
 from enginehouse.engines.state_file import EngineOwnership, StateFile
-from enginehouse.interfaces.drivers import EngineClient, ServedModel
+from enginehouse.interfaces.drivers import ServedModel
 from enginehouse.interfaces.launch_spec import ModelFacts
 from enginehouse.interfaces.launchers import EngineProcess
 from enginehouse.relay.moves.drains import Drains
@@ -89,7 +89,7 @@ class Host(EngineControl, EngineListener):
     def _engine(self, managed: ManagedReplica) -> Engine:
         return Engine(managed, self._launches, connect=partial(self._connect, managed.backend), listener=self)
 
-    def _connect(self, backend: str, address: str) -> EngineClient:
+    def _connect(self, backend: str, address: str) -> ProbedEngine:
         """HTTP to an engine that the relay does not use yet, or to a server elsewhere."""
         context = self._context
         if backend in context.config.backends:

@@ -7,6 +7,7 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass
+from typing import Protocol
 
 from enginehouse.aio.timeouts import run_within, wait_within
 from enginehouse.config.model_settings import ANY_ANSWER
@@ -15,7 +16,7 @@ from enginehouse.domain.errors import EnginehouseError, Overloaded, UpstreamTime
 from enginehouse.domain.replica import Health
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
-from enginehouse.interfaces.drivers import Driver, EngineClient, EngineResponse, ServedModel
+from enginehouse.interfaces.drivers import Driver, EngineClient, ServedModel
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +33,12 @@ class Late(str):
     __slots__ = ()
 
 
+class ProbedEngine(EngineClient, Protocol):
+    """``last``: the last question and the status of its answer, for people; empty before the first answer."""
+
+    last: str
+
+
 class HealthCheck:
     """Asks an engine through its driver or, with a ``path``, on that page.
 
@@ -43,7 +50,7 @@ class HealthCheck:
         self._path = path
 
     async def wait_until_healthy(
-        self, engine: EngineClient, printed: asyncio.Event, on_problem: Callable[[str], None]
+        self, engine: ProbedEngine, printed: asyncio.Event, on_problem: Callable[[str], None]
     ) -> None:
         """Ask until the engine is healthy: at growing intervals, and soon after it has ``printed`` something.
 
@@ -64,15 +71,15 @@ class HealthCheck:
             await wait_within(pause - rest, printed)
             pause = min(pause * _PAUSE_GROWTH, _LONGEST_PAUSE_S)
 
-    async def problem(self, engine: EngineClient, timeout: float) -> str | None:
+    async def problem(self, engine: ProbedEngine, timeout: float) -> str | None:
         """The reason, for people, why the engine cannot take requests now; ``None`` if it can.
 
         It is ``Late`` if there was no answer. Takes at most ``timeout`` seconds, even if the driver resists its
         cancellation. Raises nothing that a driver raises, except ``Overloaded``: then the gateway could not ask.
         """
-        client = _LastAnswer(engine)
+        engine.last = ""  # a driver's ``False`` has no reason with it
         try:
-            asked = self._ask_page(client) if self._path else self._driver.healthy(client)
+            asked = self._ask_page(engine) if self._path else self._driver.healthy(engine)
             if await run_within(timeout, asked):
                 return None
         except TimeoutError:
@@ -86,26 +93,13 @@ class HealthCheck:
         except Exception as error:
             _log.exception("The health check of %s failed", type(self._driver).__name__)
             return f"its health check failed with {type(error).__name__}"
-        return client.last or "its driver says that it is not healthy"
+        return engine.last or "its driver says that it is not healthy"
 
     async def _ask_page(self, engine: EngineClient) -> bool:
         if self._path == ANY_ANSWER:
             await engine.request("GET", "/")
             return True
         return (await engine.request("GET", self._path)).status == 200
-
-
-class _LastAnswer:
-    """Forwards requests and keeps the last answer in words, because a driver's ``False`` has no reason with it."""
-
-    def __init__(self, engine: EngineClient) -> None:
-        self._engine = engine
-        self.last = ""
-
-    async def request(self, method: str, path: str, body: bytes = b"") -> EngineResponse:
-        response = await self._engine.request(method, path, body)
-        self.last = f"{method} {path} answered {response.status}"
-        return response
 
 
 _PROBES_PER_DISCOVERY = 6
@@ -133,7 +127,7 @@ class Prober:
         self,
         name: str,
         driver: DriverSupport,
-        engine: EngineClient,
+        engine: ProbedEngine,
         check: HealthCheck | None = None,
         on_concurrency: Callable[[int | None], None] | None = None,
         on_models: Callable[[Sequence[ServedModel]], None] | None = None,
@@ -203,7 +197,7 @@ class _ProbeLoop:
 
     name: str
     driver: DriverSupport
-    engine: EngineClient
+    engine: ProbedEngine
     check: HealthCheck
     fleet: Fleet
     checks: CheckSettings

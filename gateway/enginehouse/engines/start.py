@@ -19,7 +19,7 @@ from enginehouse.engines.failures import StartErrors
 from enginehouse.engines.host_context import ManagedReplica
 from enginehouse.engines.launch_line import ModelLaunch
 from enginehouse.engines.launches import Launches
-from enginehouse.engines.probing import HealthCheck
+from enginehouse.engines.probing import HealthCheck, ProbedEngine
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launch_spec import LaunchSpec
 from enginehouse.interfaces.launchers import EngineProcess, LaunchLine
@@ -138,7 +138,7 @@ class StartingEngine(ABC):
     ``run``: set in the step in which it is launched.
     """
 
-    def __init__(self, managed: ManagedReplica, launches: Launches, connect: Callable[[str], EngineClient]) -> None:
+    def __init__(self, managed: ManagedReplica, launches: Launches, connect: Callable[[str], ProbedEngine]) -> None:
         self.name = managed.engine
         self.launches = launches
         self.connect = connect

@@ -147,7 +147,7 @@ def error_lines(error: RequestError, request_id: bytes) -> bytes:
 
 def read_lines(lines: bytes) -> Headers:
     """Split header lines as they stand on the wire."""
-    pairs = (line.partition(b": ") for line in lines.split(b"\r\n") if line)
+    pairs = [line.partition(b": ") for line in lines.split(b"\r\n") if line]
     return [(name, value) for name, _, value in pairs]
 
 

@@ -24,6 +24,10 @@ from tests.support.launchers import local_launcher
 from tests.support.real_engines import RealEngine
 
 
+class _Asked(HttpEngineClient):
+    last = ""
+
+
 @pytest.fixture
 def driver() -> ScriptedDriver:
     return ScriptedDriver()
@@ -54,7 +58,7 @@ async def llama_server(
     supervisor = Engine(
         ManagedReplica("tiny", "tiny", model, support_of(LlamaCppDriver())),
         launches(local_launcher(tmp_path), state_file, ports=Ports()),
-        connect=HttpEngineClient,
+        connect=_Asked,
         listener=Heard(states),
     )
     await supervisor.bring_up()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse.aio.clock import SYSTEM_CLOCK
+from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
 from enginehouse.config.schema import BackendSettings, TimeoutSettings
 from enginehouse.domain.errors import Overloaded, UpstreamError
 from enginehouse.engines.probing import HealthCheck
@@ -55,11 +55,15 @@ def serving(pool: Pool) -> tuple[Connection, FakeTransport]:
     return connection, transport
 
 
+def virtual_clock() -> Clock:
+    return Clock(asyncio.get_running_loop().time)
+
+
 def check_open(run: Run, connections: int, expected: list[tuple[float, int]]) -> None:
     """Answer ``connections`` together. ``expected``: seconds to let pass, and how many are open then."""
 
     async def main() -> None:
-        pool = Pool(ORIGIN, Outside(), most_idle=4)
+        pool = Pool(ORIGIN, Outside(virtual_clock()), most_idle=4)
         made = [serving(pool) for _ in range(connections)]
         for connection, _ in made:
             connection.data_received(ANSWER)
@@ -109,7 +113,7 @@ async def burst(pool: Pool, size: int) -> None:
 def test_bursts_find_their_connections_open(in_virtual_time: Run, size: int) -> None:
     async def main() -> None:
         engine = AtOnce()
-        pool = Pool(ORIGIN, Outside(connector=engine))
+        pool = Pool(ORIGIN, Outside(virtual_clock(), engine))
         for _ in range(50):
             await burst(pool, size)
             await asyncio.sleep(0.1)
@@ -122,7 +126,7 @@ def test_bursts_find_their_connections_open(in_virtual_time: Run, size: int) -> 
 def test_what_the_last_seconds_did_not_need_is_closed(in_virtual_time: Run) -> None:
     async def main() -> None:
         engine = AtOnce()
-        pool = Pool(ORIGIN, Outside(connector=engine))
+        pool = Pool(ORIGIN, Outside(virtual_clock(), engine))
         await burst(pool, 64)
         found = []
         for _ in range(4):
@@ -138,7 +142,7 @@ def test_what_the_last_seconds_did_not_need_is_closed(in_virtual_time: Run) -> N
 
 def test_a_connection_in_use_stays_open(in_virtual_time: Run) -> None:
     async def main() -> None:
-        pool = Pool(ORIGIN, Outside())
+        pool = Pool(ORIGIN, Outside(virtual_clock()))
         connection, transport = serving(pool)
         connection.data_received(ANSWER)
         for _ in range(20):

@@ -40,12 +40,13 @@ class Client:
     """An ``EventClient`` on the connections that live requests use. ``largest``: of an answer, instead of the usual.
 
     ``timeout``: in seconds, of one request; ``None`` if the caller has a limit. ``ahead``: connections to an engine
-    that requests do not use yet.
+    that requests do not use yet. ``last``: the last question and the status of its answer, for people.
     """
 
     def __init__(self, upstream: Upstream, timeout: float | None, largest: int = 0, ahead: Pool | None = None) -> None:
         self._upstream = upstream
         self._ahead = ahead
+        self.last = ""
         self._timeout = timeout
         self._largest = largest
 
@@ -95,14 +96,17 @@ class Client:
         usual = _LARGEST_LIST if path.partition("?")[0].endswith(_LISTS) else _LARGEST
         most = (self._largest or usual) + _PER_BYTE * len(body)
         share = EngineShare(self._upstream.outside.engine_memory, "question", most)
-        kept = pool.take()
+        kept, response = pool.take(), None
         try:
             if kept is not None:
                 with contextlib.suppress(_Stale):
-                    return await _ask(kept, request, share)
-            return await _ask(await pool.connect(), request, share)
+                    response = await _ask(kept, request, share)
+            if response is None:
+                response = await _ask(await pool.connect(), request, share)
         finally:
             share.give_back()
+        self.last = f"{method} {path} answered {response.status}"
+        return response
 
 
 async def _ask(connection: Connection, request: bytes, share: EngineShare) -> EngineResponse:

@@ -48,7 +48,7 @@ class Connection:
     """Sends one request at a time, as part of ``writes``, and hands the answer to its receiver, as it arrives.
 
     - ``keep`` is called when the connection can serve again, ``remove`` when it no longer can.
-    - ``kept_at``: since when it is idle, on the loop's clock.
+    - ``kept_at``: since when it is idle, as ``now`` told it.
     - ``pieces``: how many pieces of the current answer's body have come.
     - ``fast_path``: of its events, if its receiver has opened one.
     - ``writable``: the engine reads fast enough. ``on_writable`` is called with whether it does, when that changes.

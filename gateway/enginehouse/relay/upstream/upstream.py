@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 import sys
-from collections.abc import Callable
 from typing import Final, cast
 
-from enginehouse.aio.clock import loop_clock
 from enginehouse.aio.write_batch import WriteBatch
 from enginehouse.config.schema import BackendSettings, TimeoutSettings
 from enginehouse.domain.errors import UpstreamError
@@ -40,9 +38,6 @@ class Pool:
     llama-server until its keep-alive ended, 5 s later. ``tls``: the context that checks the origin's certificate, if it
     has one.
     """
-
-    _loop_time: Callable[[], float]
-    """Set with ``_loop``."""
 
     def __init__(
         self, origin: Origin, outside: Outside, *, verify_tls: bool = True, most_idle: int | None = None
@@ -98,8 +93,7 @@ class Pool:
         loop = self._loop
         if loop is None:
             loop = self._loop = asyncio.get_running_loop()  # which asks the system for the process each time
-            self._loop_time = loop_clock(loop)
-        connection.kept_at = self._loop_time()
+        connection.kept_at = self._now()
         self._idle.append(connection)
         if self._timer is None or (self._slow and len(self._idle) > self._most_idle):
             self._sweep_later(loop)
@@ -117,7 +111,7 @@ class Pool:
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         """Close the connections that were idle for too long: the first ones of the list."""
         self._timer = None
-        idle, now = self._idle, self._loop_time()
+        idle, now = self._idle, self._now()
         while idle and now - idle[0].kept_at >= (_UNUSED_S if len(idle) <= self._most_idle else _GRACE_S):
             idle.pop(0).close()
         if idle:
