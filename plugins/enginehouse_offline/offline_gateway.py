@@ -19,7 +19,6 @@ from enginehouse.model_sources import PulledModels
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.routing.body.read import end_user, read_request
-from enginehouse.routing.recorder import explain_unread
 from enginehouse.routing_facts import Explanation
 from enginehouse.scheduling.guarded_swapper import explain_swap
 from enginehouse.scheduling.scheduling_rules import host_facts
@@ -72,7 +71,7 @@ class OfflineGateway(ConfiguredPlugins):
             asked = read_request(path, headers, body)
             needs = router.requirements(asked)
         except RequestError as error:
-            return explain_unread(error)
+            return _explain_unread(error)
         needs.caller, needs.user = caller, end_user(asked.body, config.auth.hash_users)
         router.apply_rules(needs, headers, rehearsal=True)
         drivers = drivers_by_backend(config, build_drivers(config, self._registry, {}, Outside()))
@@ -83,3 +82,17 @@ class OfflineGateway(ConfiguredPlugins):
         model = self._config.models.get(target)
         host = host_facts(self._config, model.hosts[0] if model else LOCAL_HOST)
         return explain_swap(build_swapper(self._config, self._registry, host), host, target, running)
+
+
+def _explain_unread(error: RequestError) -> Explanation:
+    """The explanation of a request that was refused before routing began."""
+    return Explanation(
+        requested="",
+        resolved=None,
+        reason=None,
+        attempted=[],
+        requirements={},
+        candidates=[],
+        chosen=None,
+        error=error.envelope()["error"],
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import ssl
 from abc import ABC, abstractmethod
@@ -22,7 +23,7 @@ import msgspec
 from enginehouse import ConfigError, Driver, InferenceRequest, Launcher
 from enginehouse.app.gateway import Gateway
 from enginehouse.config.auth import UsageSettings
-from enginehouse.config.load_config import LoadedConfig
+from enginehouse.config.load_config import LoadedConfig, find_document, read_document
 from enginehouse.config.schema import Config
 from enginehouse.domain.request_facts import MOST
 from enginehouse.drivers import DriverSupport, LaunchSpec, support_of
@@ -381,7 +382,9 @@ class VirtualSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def load(self) -> LoadedConfig:
         """The changed configuration. Raises ``ConfigError``."""
-        return LoadedConfig.changed(self.file, self._change)
+        document, found = find_document(self.file, os.environ) if self.file is not None else ({}, None)
+        self._change(document)
+        return read_document(document, found, os.environ)
 
     def gateway(self, engines: VirtualEngines) -> VirtualGateway:
         """A virtual gateway with this configuration. Raises ``ConfigError`` or ``PluginError``."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -47,14 +46,6 @@ class LoadedConfig(NamedTuple):
             yield
         except ConfigError as error:
             raise error.located(str(self.file) if self.file else "") from None
-
-    @staticmethod
-    def changed(file: Path | None, change: Callable[[dict[str, Any]], None]) -> LoadedConfig:
-        """The configuration of ``file``, or an empty one, after ``change`` of its document. Raises ``ConfigError``."""
-        found = find_config(file, os.environ) if file is not None else None
-        data = _parse(found) if found else {}
-        change(data)
-        return read_document(data, found, os.environ)
 
 
 def find_config(file: Path | None, environ: Mapping[str, str]) -> Path | None:

@@ -90,20 +90,6 @@ def refused_details(explanation: Explanation, strategy: str, began: float) -> Ro
     return RouteDetails(strategy, len(explanation.candidates), dict(counts), began=began, reasons=reasons)
 
 
-def explain_unread(error: RequestError) -> Explanation:
-    """The explanation of a request that was refused before routing began."""
-    return Explanation(
-        requested="",
-        resolved=None,
-        reason=None,
-        attempted=[],
-        requirements={},
-        candidates=[],
-        chosen=None,
-        error=error.envelope()["error"],
-    )
-
-
 def _explained(candidate: Candidate, drop: Drop | None, verdict: Verdict, now: float) -> ExplainedCandidate:
     load, cached, backlog = candidate.load, verdict.parts.get("cached_tokens"), verdict.parts.get("backlog_s")
     reports = load.figures_at is not None
