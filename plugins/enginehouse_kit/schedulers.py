@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
+from itertools import count
 from typing import ClassVar, NamedTuple
 
 import msgspec
@@ -230,7 +231,7 @@ class ReplicaUsage:
         self._in_flight: Counter[str] = Counter()
         self._last_use: Counter[str] = Counter()
         self._loaded_at: dict[str, float] = {}
-        self._uses = 0
+        self._uses = count(1)
 
     def in_flight(self, replica: str) -> int:
         """The number of granted requests that have not ended."""
@@ -239,17 +240,16 @@ class ReplicaUsage:
     def begin(self, replica: str) -> None:
         """Count a granted request."""
         self._in_flight[replica] += 1
-        self.used(replica)
+        self._last_use[replica] = next(self._uses)
 
     def end(self, replica: str) -> None:
         """Count the end of a granted request."""
         self._in_flight[replica] = max(0, self._in_flight[replica] - 1)
-        self.used(replica)
+        self._last_use[replica] = next(self._uses)
 
     def used(self, replica: str) -> None:
         """Make ``replica`` the most recently used one."""
-        self._uses += 1
-        self._last_use[replica] = self._uses
+        self._last_use[replica] = next(self._uses)
 
     def least_recent_first(self, replicas: Iterable[str]) -> list[str]:
         """Sort by last use. Replicas that were never used come first, in the order given."""

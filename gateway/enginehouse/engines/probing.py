@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import InitVar, dataclass
 from typing import Protocol
 
@@ -17,6 +18,8 @@ from enginehouse.domain.replica import Health
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import Driver, EngineClient, ServedModel
+from enginehouse.interfaces.launchers import EngineProcess
+from enginehouse.telemetry.log_ring import LogRing
 
 _log = logging.getLogger(__name__)
 
@@ -50,26 +53,32 @@ class HealthCheck:
         self._path = path
 
     async def wait_until_healthy(
-        self, engine: ProbedEngine, printed: asyncio.Event, on_problem: Callable[[str], None]
+        self, process: EngineProcess, engine: ProbedEngine, log: LogRing, on_problem: Callable[[str], None]
     ) -> None:
-        """Ask until the engine is healthy: at growing intervals, and soon after it has ``printed`` something.
+        """Wait until ``process`` takes connections. Then ask until the engine is healthy.
 
-        ``on_problem`` gets each problem.
+        It is asked at growing intervals, and soon after it has printed something. ``on_problem`` gets each problem.
         """
-        pause = _FIRST_PAUSE_S
-        while True:
-            try:
-                problem = await self.problem(engine, _TIMEOUT_S)
-            except Overloaded as error:
-                problem = str(error)
-            if problem is None:
-                return
-            on_problem(problem)
-            rest = max(_FIRST_PAUSE_S, pause * _REST)
-            await asyncio.sleep(rest)
-            printed.clear()  # engines print a line about each health check too
-            await wait_within(pause - rest, printed)
-            pause = min(pause * _PAUSE_GROWTH, _LONGEST_PAUSE_S)
+        pause, printed = _FIRST_PAUSE_S, asyncio.Event()
+        log.follow(printed)
+        try:
+            with suppress(EnginehouseError):  # logged already; the engine's health decides
+                await process.listening()
+            while True:
+                try:
+                    problem = await self.problem(engine, _TIMEOUT_S)
+                except Overloaded as error:
+                    problem = str(error)
+                if problem is None:
+                    return
+                on_problem(problem)
+                rest = max(_FIRST_PAUSE_S, pause * _REST)
+                await asyncio.sleep(rest)
+                printed.clear()  # engines print a line about each health check too
+                await wait_within(pause - rest, printed)
+                pause = min(pause * _PAUSE_GROWTH, _LONGEST_PAUSE_S)
+        finally:
+            log.unfollow(printed)
 
     async def problem(self, engine: ProbedEngine, timeout: float) -> str | None:
         """The reason, for people, why the engine cannot take requests now; ``None`` if it can.

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -286,7 +285,8 @@ class Start:
             if self.place is not None:
                 run = await limits.run(self._launched(self.place))
             assert run is not None
-            await limits.run(self._until_healthy(run), run)
+            is_healthy = engine.check.wait_until_healthy(run.process, run.client, engine.log, self._note_problem)
+            await limits.run(is_healthy, run)
             if run.exited.done():
                 raise engine.errors.exited_early(run.exited.result(), run.first_line)
             if is_new and engine.keeps_cache:
@@ -387,13 +387,3 @@ class Start:
         except OSError as error:
             why = f"the folder for its cache cannot be made: {error} (keep_cache = 0 does without it)"
             raise engine.errors.did_not_start(why, self.first_line) from None
-
-    async def _until_healthy(self, run: EngineRun) -> None:
-        log, printed = self._engine.log, asyncio.Event()
-        log.follow(printed)
-        try:
-            with suppress(EnginehouseError):  # logged already; the engine's health decides
-                await run.process.listening()
-            await self._engine.check.wait_until_healthy(run.client, printed, self._note_problem)
-        finally:
-            log.unfollow(printed)

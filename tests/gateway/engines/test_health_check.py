@@ -8,9 +8,11 @@ import pytest
 
 from enginehouse.engines.probing import HealthCheck
 from enginehouse.errors import UpstreamError
-from tests.support.fake_engines import FakeClient, ScriptedDriver
+from enginehouse.telemetry.log_ring import LogRing
+from tests.support.fake_engines import FakeClient, FakeProcess, ScriptedDriver
 from tests.support.virtual_time import Run
 
+LINE = b"a line\n"
 DOWN = UpstreamError("connection refused")
 
 
@@ -52,16 +54,16 @@ async def test_without_a_page_the_driver_decides(
 
 def test_an_engine_is_asked_soon_after_it_has_printed_something(in_virtual_time: Run, driver: ScriptedDriver) -> None:
     async def scene() -> None:
-        printed, loop = asyncio.Event(), asyncio.get_running_loop()
+        log, loop = LogRing(), asyncio.get_running_loop()
         ready_at = loop.time() + 7.06
 
         def become_ready() -> None:
             driver.verdict = True
-            printed.set()
+            log.write(LINE)
 
         driver.verdict = False
         loop.call_at(ready_at, become_ready)
-        await HealthCheck(driver).wait_until_healthy(FakeClient({}), printed, lambda _: None)
+        await HealthCheck(driver).wait_until_healthy(FakeProcess("a"), FakeClient({}), log, lambda _: None)
         assert loop.time() - ready_at <= 0.004
 
     in_virtual_time(scene())
@@ -72,12 +74,12 @@ def test_an_engine_that_prints_all_the_time_is_asked_less_and_less(
     in_virtual_time: Run, driver: ScriptedDriver
 ) -> None:
     async def scene() -> None:
-        printed, loop = asyncio.Event(), asyncio.get_running_loop()
+        log, loop = LogRing(), asyncio.get_running_loop()
         for millisecond in range(3000):
-            loop.call_later(millisecond / 1000, printed.set)
+            loop.call_later(millisecond / 1000, log.write, LINE)
         loop.call_later(3, setattr, driver, "verdict", True)
         driver.verdict = False
-        await HealthCheck(driver).wait_until_healthy(FakeClient({}), printed, lambda _: None)
+        await HealthCheck(driver).wait_until_healthy(FakeProcess("a"), FakeClient({}), log, lambda _: None)
 
     in_virtual_time(scene())
     assert len(driver.health_checks) < 250
@@ -86,17 +88,17 @@ def test_an_engine_that_prints_all_the_time_is_asked_less_and_less(
 def test_what_an_engine_prints_about_a_health_check_leads_to_no_other_one(
     in_virtual_time: Run, driver: ScriptedDriver
 ) -> None:
-    printed = asyncio.Event()
+    log = LogRing()
 
     class Prints(FakeClient):
         async def request(self, method: str, path: str, body: bytes = b"") -> Any:
-            asyncio.get_running_loop().call_later(0.001, printed.set)
+            asyncio.get_running_loop().call_later(0.001, log.write, LINE)
             return await super().request(method, path, body)
 
     async def scene() -> None:
         engine = Prints({"/ready": 503})
         waiting = asyncio.ensure_future(
-            HealthCheck(driver, "/ready").wait_until_healthy(engine, printed, lambda _: None)
+            HealthCheck(driver, "/ready").wait_until_healthy(FakeProcess("a"), engine, log, lambda _: None)
         )
         await asyncio.sleep(10)
         waiting.cancel()
