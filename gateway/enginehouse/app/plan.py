@@ -267,7 +267,8 @@ def _of_roles(config: Config, drivers: Mapping[str, DriverSupport], registry: Re
     pairing = " or ".join(f"'{type}'" for type, pick in picks.items() if pick not in (None, default))
     for type, driver in drivers.items():
         found = [(role, dotted(path)) for path, of, role in roles_of(config) if of == type]
-        roles, keys, alone = {role for role, _ in found}, ", ".join(key for _, key in found), driver.bootstrap is None
+        roles, keys = {role for role, _ in found}, ", ".join(key for _, key in found)
+        alone = driver.bootstrap is None
         if len(roles) == 1 and not alone:
             missing = f"none has the role '{_OTHER[roles.pop()].value}'"
             yield f"{keys}: a server of {type} with this role serves no request alone, and {missing}"

@@ -50,10 +50,9 @@ async def prepare_pair(
     finally:
         if go_on is None:
             slot.release()
-    if go_on is None:
-        return asked, None
-    slot.go_on(await_plugin(plugin, go_on), lost)
-    return asked, slot
+    if go_on is not None:
+        slot.go_on(await_plugin(plugin, go_on), lost)
+    return asked, slot if go_on is not None else None
 
 
 class PrefillSlot(PrefillEngine):
@@ -131,10 +130,8 @@ class PrefillSlot(PrefillEngine):
 
     def cancel(self) -> None:
         """Abort what goes on: nothing depends on it any more. Later calls do nothing."""
-        task, self._task = (
-            self._task,
-            None,
-        )  # it may have failed in this very step, so that ``end`` is about to be called
+        task = self._task
+        self._task = None  # it may have failed in this very step, so that ``end`` is about to be called
         if task is not None:
             task.cancel()
 
