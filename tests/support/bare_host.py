@@ -21,6 +21,7 @@ from enginehouse.engines.probing import ProbedEngine
 from enginehouse.engines.state_file import EngineOwnership, StateFile
 from enginehouse.launchers import EngineProcess
 from enginehouse.runtime import PluginId
+from enginehouse.scheduling.scheduling_rules import facts_of_hosts
 from enginehouse.telemetry.observers import Observers
 
 
@@ -55,6 +56,7 @@ class BareHost(Host):
         self._reach = connect
         context: Any = SimpleNamespace(
             config=Config(),
+            facts=facts_of_hosts(Config()),
             observers=Observers(),
             scheduler=PluginId("scheduler", ""),
             make_launcher=lambda type, host: launcher,

@@ -25,6 +25,7 @@ from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.plugin_manager.kinds import KINDS
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.scheduling.scheduling_rules import facts_of_hosts
 
 _log = logging.getLogger(__name__)
 
@@ -169,6 +170,7 @@ def build_host_context(
         upstreams=upstreams,
         drivers=drivers,
         rules=rules,
+        facts=facts_of_hosts(config),
         observers=path.observers,
         outside=path.outside,
         scheduler=identity(registry, "scheduler", scheduler, "scheduling.scheduler"),

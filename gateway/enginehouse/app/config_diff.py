@@ -117,6 +117,8 @@ def diff_configs(
 
 def differences(old: Any, new: Any, path: Path = ()) -> Iterator[Path]:
     """Yield the paths of keys, and of entries of the tables ``_NAMED``, that differ. The order of a table counts."""
+    if old is new:  # a change without a reload has most of the old objects
+        return
     if isinstance(old, Section) and type(old) is type(new):
         for key in old.__struct_fields__:
             yield from differences(getattr(old, key), getattr(new, key), (*path, key))

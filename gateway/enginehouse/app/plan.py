@@ -32,7 +32,7 @@ from enginehouse.interfaces.launchers import LaunchLine
 from enginehouse.interfaces.strategies import Strategy
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.upstream.outside import Outside
-from enginehouse.scheduling.scheduling_rules import check_preloads, host_facts, host_names
+from enginehouse.scheduling.scheduling_rules import check_preloads, facts_of_hosts, host_names
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -75,9 +75,10 @@ class GatewayPlan:
         scheduling = self.config.scheduling
         with errors:
             create(self.config, registry, "scheduler", scheduling.scheduler, "scheduling.scheduler")
+        facts_of = facts_of_hosts(self.config)
         for host in host_names(self.config):
             with errors:
-                facts = host_facts(self.config, host)
+                facts = facts_of(host)
                 check_preloads(self.config, facts, build_swapper(self.config, registry, facts))
 
     def collect(self, make: Callable[[], T]) -> T | None:

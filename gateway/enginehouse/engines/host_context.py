@@ -87,8 +87,9 @@ class ManagedReplica(NamedTuple):
 class HostContext(NamedTuple):
     """The configuration in force and the parts of the gateway that every host uses.
 
-    ``make_swapper`` makes a prepared swapper. ``make_launcher`` takes the launcher's type and the host.
-    ``has_launcher``: whether a host can launch anything; only one without a table may lack its launcher.
+    ``facts``: of a host, as in ``facts_of_hosts``. ``make_swapper`` makes a prepared swapper. ``make_launcher`` takes
+    the launcher's type and the host. ``has_launcher``: whether a host can launch anything; only one without a table may
+    lack its launcher.
     """
 
     config: Config
@@ -96,6 +97,7 @@ class HostContext(NamedTuple):
     upstreams: dict[str, Upstream]
     drivers: Mapping[str, DriverSupport]
     rules: LaunchRules
+    facts: Callable[[str], HostFacts]
     observers: Observers
     outside: Outside
     scheduler: PluginId
@@ -115,12 +117,16 @@ class HostContext(NamedTuple):
 
     def managed(self, host: str) -> dict[str, ManagedReplica]:
         """The replicas configured to be launched on ``host``, by name."""
+        models = self.config.models
         return {
-            replica_name(name, backend): ManagedReplica(
-                backend, name, model, driver, self.rules, placement=placement_of(self.config, model, host)
+            replica: ManagedReplica(
+                replica.rpartition("@")[2],
+                each.model,
+                model,
+                self.drivers[model.engine_driver],
+                self.rules,
+                placement=placement_of(self.config, model, host),
             )
-            for name, model in self.config.models.items()
-            for backend, place in model.backends(name).items()
-            if place == host
-            for driver in [self.drivers[model.engine_driver]]
+            for replica, each in self.facts(host).replicas.items()
+            for model in [models[each.model]]
         }

@@ -49,7 +49,7 @@ class HostRules:
         self._engines = engines
         self._launches = launches
         self._files = files
-        self._rules = scheduling_rules(context.config, launches.host)
+        self._rules = scheduling_rules(context.config, context.facts(launches.host))
         managed = {replica: engine.managed for replica, engine in engines.items()}
         self.facts = self._facts_by(self._rules, context.config, managed)
         self.swapper: GuardedSwapper = context.make_swapper(self.facts)
@@ -61,7 +61,7 @@ class HostRules:
 
     def prepare(self, context: HostContext, managed: Mapping[str, ManagedReplica]) -> HostChange:
         """Prepare a change to the configuration of ``context``, with the replicas ``managed``."""
-        rules = scheduling_rules(context.config, self._launches.host)
+        rules = scheduling_rules(context.config, context.facts(self._launches.host))
         facts = self._facts_by(rules, context.config, managed)
         same = rules == self._rules and facts.replicas == self.facts.replicas
         return HostChange(context, managed, rules, facts, None if same else context.make_swapper(facts))

@@ -19,7 +19,7 @@ from enginehouse.scheduling.flow_control import Backlog
 from enginehouse.scheduling.host_engines import EngineControl
 from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.scheduling.request_queue import TicketHolder
-from enginehouse.scheduling.scheduling_rules import scheduling_rules
+from enginehouse.scheduling.scheduling_rules import host_limits
 
 _log = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ class RemoteQueue(HostQueue):
 
     def _rules(self, config: Config, limit: int) -> tuple[Swapper, HostFacts, SchedulingLimits]:
         """What its scheduler decides by."""
-        limits = scheduling_rules(config, config.backends[self.name].host).limits
+        limits = host_limits(config, config.backends[self.name].host)
         self._limit, self._most_waiting = limit, limits.max_queue
         self._priorities = config.scheduling.priorities
         served = HostedReplica(replica=self.name, model=self.name, concurrency=limit)

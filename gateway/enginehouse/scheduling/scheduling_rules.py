@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -32,20 +32,37 @@ def host_names(config: Config) -> Sequence[str]:
 
 def host_facts(config: Config, host: str) -> HostFacts:
     """``host`` as schedulers and swappers see it, without measurements."""
-    return HostFacts(
-        name=host,
-        memory=config.host_settings(host).memory,
-        replicas={hosted.replica: hosted for hosted in _replicas(config, host)},
-        elsewhere=frozenset(_models_elsewhere(config, host)),
-    )
+    return facts_of_hosts(config)(host)
 
 
-def scheduling_rules(config: Config, host: str) -> SchedulingRules:
-    """The scheduling rules of ``host``, without measurements."""
-    scheduling = config.scheduling
-    limits = msgspec.structs.replace(scheduling_limits(config), max_loads=config.host_settings(host).max_loads)
-    swapper = repr((scheduling.swapper, swapper_parameters(config)))  # as text, because the order of sets counts
-    return SchedulingRules(host_facts(config, host), limits, swapper)
+def facts_of_hosts(config: Config) -> Callable[[str], HostFacts]:
+    """``host_facts`` for any host of ``config``. Models are looked at once for all of them."""
+    replicas: dict[str, dict[str, HostedReplica]] = {}
+    for name, model in config.models.items():
+        for backend, place in model.backends(name).items():
+            hosted = hosted_replica(config, name, backend, model, model.concurrency)
+            replicas.setdefault(place, {})[hosted.replica] = hosted
+    # those of a server that loads models itself may be on any host
+    served = {name for backend in config.backends.values() for name in backend.models or ()}
+
+    def facts(host: str) -> HostFacts:
+        here = replicas.get(host, {})
+        elsewhere = config.models.keys() - {each.model for each in here.values()}
+        memory = config.host_settings(host).memory
+        return HostFacts(name=host, memory=memory, replicas=here, elsewhere=frozenset(elsewhere | served))
+
+    return facts
+
+
+def scheduling_rules(config: Config, facts: HostFacts) -> SchedulingRules:
+    """The scheduling rules of the host with these ``facts``, without measurements."""
+    swapper = repr((config.scheduling.swapper, swapper_parameters(config)))  # as text, because the order of sets counts
+    return SchedulingRules(facts, host_limits(config, facts.name), swapper)
+
+
+def host_limits(config: Config, host: str) -> SchedulingLimits:
+    """The limits of ``host``."""
+    return msgspec.structs.replace(scheduling_limits(config), max_loads=config.host_settings(host).max_loads)
 
 
 def scheduling_limits(config: Config) -> SchedulingLimits:
@@ -89,22 +106,6 @@ def check_preloads(config: Config, host: HostFacts, swapper: Swapper) -> None:
                     remedy="preload only one of them, or let both run together by the rules of [scheduling]",
                 )
             loaded.append(replica)
-
-
-def _models_elsewhere(config: Config, host: str) -> Iterator[str]:
-    """The models that ``host`` does not launch. Those of a server that loads models itself may be on any host."""
-    for name, model in config.models.items():
-        if host not in model.backends(name).values():
-            yield name
-    for backend in config.backends.values():
-        yield from backend.models or ()
-
-
-def _replicas(config: Config, host: str) -> Iterator[HostedReplica]:
-    for name, model in config.models.items():
-        for backend, place in model.backends(name).items():
-            if place == host:
-                yield hosted_replica(config, name, backend, model, model.concurrency)
 
 
 def _preload_problem(replica: str, loaded: Sequence[str], host: HostFacts, swapper: Swapper) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config, HostSettings
 from enginehouse.domain.errors import ConfigError, ShuttingDown
 from enginehouse.drivers import EngineClient, LaunchSpec, ServedModel, SupportsLaunch
+from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.services import FoundBackend
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.upstream.outside import Outside
@@ -106,6 +107,30 @@ def test_a_model_that_cannot_be_launched_is_refused(
 def test_a_model_that_has_not_changed_is_not_asked_for_again(relaunched: Callable[..., set[str]]) -> None:
     assert relaunched(model(path="nowhere"), model(path="nowhere")) == set()
     assert Files.lines == 0
+
+
+async def test_a_start_looks_at_each_model_as_often_however_many_hosts_there_are(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    backends = ModelSettings.backends
+
+    def counted(self: ModelSettings, name: str) -> Mapping[str, str]:
+        nonlocal looks
+        looks += 1
+        return backends(self, name)
+
+    monkeypatch.setattr(ModelSettings, "backends", counted)
+
+    def looks_with(hosts: int) -> int:
+        nonlocal looks
+        looks, names = 0, [f"h{number}" for number in range(hosts)]
+        config = Config(hosts=dict.fromkeys(names, HostSettings()), models={name: model(host=name) for name in names})
+        gateway = Gateway(config, registry)
+        gateway.build_hosts(StateFile(tmp_path / str(hosts)))
+        return looks
+
+    assert looks_with(20) == 2 * looks_with(10)
 
 
 class Changing:

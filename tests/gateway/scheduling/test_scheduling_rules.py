@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from enginehouse.config.scheduling import SchedulingSettings
 from enginehouse.config.schema import Config, HostSettings
-from enginehouse.scheduling.scheduling_rules import scheduling_rules
+from enginehouse.scheduling.scheduling_rules import host_limits
 from enginehouse.tickets import SchedulingLimits
 
 
@@ -10,8 +10,8 @@ def test_the_limits_are_those_of_the_configuration() -> None:
     settings = SchedulingSettings(queue_timeout=1, max_queue=2, min_residency=3, max_wait=4)
     config = Config(scheduling=settings, hosts={"far": HostSettings(max_loads=5)})
     expected = SchedulingLimits(queue_timeout=1, max_queue=2, min_residency=3, max_wait=4, max_loads=5)
-    assert scheduling_rules(config, "far").limits == expected
+    assert host_limits(config, "far") == expected
 
 
 def test_the_limits_have_the_defaults_of_the_configuration() -> None:
-    assert scheduling_rules(Config(), "local").limits == SchedulingLimits()
+    assert host_limits(Config(), "local") == SchedulingLimits()
