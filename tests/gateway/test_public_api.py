@@ -124,6 +124,9 @@ def test_a_name_that_has_moved_keeps_working_or_says_where_it_is(name: str, modu
         ("interceptors", "Refuse", "interceptors"),
         ("interceptors", "GuardAnswer", "guards"),
         ("rescheduling", "MigrationMeans", "rescheduling"),
+        ("rescheduling", "Migration", "rescheduling"),
+        ("protocols", "Translation", "protocols"),
+        ("engine_caches", "BlocksStored", "block_events"),
     ],
 )
 def test_an_interface_of_the_kit_is_found_in_the_module_that_had_it(module: str, name: str, there: str) -> None:
