@@ -82,7 +82,7 @@ class Gateway:
         outside = outside or Outside()
         plan = GatewayPlan(config, registry, outside, {}, unmet_needs(config, registry))
         callers = plan.collect(lambda: Callers(config, registry, outside.clock, shared))
-        services = prepare_services(plan, registry, outside)
+        services = prepare_services(plan)
         plan.check_launches({})
         assert callers is not None, "its error has been raised"
         config = plan.config

@@ -42,7 +42,7 @@ _OTHER = {Role.PREFILL: Role.DECODE, Role.DECODE: Role.PREFILL}
 
 
 class GatewayPlan:
-    """A configuration, checked, and what it uses of plugins. Starts nothing. Made for ``config``.
+    """A configuration, checked, and what it uses of plugins. It starts nothing.
 
     ``config``: settled. ``drivers``: those that it uses, by type; those of ``before`` stay in use. ``warnings``: of
     keys without effect. ``found``: what is wrong with the configuration besides. ``relaunched``: models whose running
@@ -59,7 +59,7 @@ class GatewayPlan:
         before: Mapping[str, DriverSupport],
         found: Iterable[ConfigError] = (),
     ) -> None:
-        self._registry, self._before = registry, before
+        self.registry, self.outside, self._before = registry, outside, before
         self._errors = errors = _Errors(found)
         self.config, self.drivers = config, dict[str, DriverSupport]()
         self.warnings: Sequence[str] = ()
@@ -102,12 +102,12 @@ class GatewayPlan:
                     if old is not None and old.launches and self._differs(name, old, model, line, environ):
                         self.relaunched.add(name)
         self._errors.raise_all()
-        for warning in _of_roles(self.config, self.drivers, self._registry):
+        for warning in _of_roles(self.config, self.drivers, self.registry):
             _log.warning("%s", warning)
 
     def _check_models(self) -> None:
         """Check from where models are downloaded, and where their engines run."""
-        config, registry = self.config, self._registry
+        config, registry = self.config, self.registry
         sources = cache(partial(build_sources, config, registry))
         launchers = cache(lambda host: build_launcher(config, registry, config.host_settings(host).launcher, host))
         for name, model in config.models.items():
@@ -129,8 +129,8 @@ class GatewayPlan:
             raise
         except (Exception, SystemExit) as error:
             problem = f"the driver '{type}' has no launch line for models.{name}:"
-            raise self._registry.get("driver", type).failure(problem, error) from error
-        if not self._registry.get("driver", type).bundled:
+            raise self.registry.get("driver", type).failure(problem, error) from error
+        if not self.registry.get("driver", type).bundled:
             launch_line(name, model, driver.launch, 0, environ)  # the guard checks the driver's answers
         return line
 

@@ -187,13 +187,13 @@ class Reloader:
 
         Raises ``PluginError``, or ``ShuttingDown`` in a gateway that is shutting down.
         """
-        current, path = self._current, self._current.path
-        path.relay.check_open()
+        current = self._current
+        current.path.relay.check_open()
         joined = current.joined.joined_to(current.sizes.sized(new))
-        change = ConfigChange(current, joined, unmet_needs(new, path.registry))
+        change = ConfigChange(current, joined, unmet_needs(new, current.path.registry))
         plan = change.plan
-        plan.collect(lambda: Callers(plan.config, path.registry, path.outside.clock))  # those in force stay
-        return PreparedReload(change, prepare_services(plan, path.registry, path.outside))
+        plan.collect(lambda: Callers(plan.config, plan.registry, plan.outside.clock))  # those in force stay
+        return PreparedReload(change, prepare_services(plan))
 
     def complete(self, prepared: PreparedReload) -> None:
         """Make the rest. Raises ``ConfigError`` or ``PluginError``."""

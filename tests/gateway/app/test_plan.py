@@ -24,6 +24,7 @@ from enginehouse.interfaces.services import FoundBackend
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.upstream.outside import Outside
 from tests.support.registries import registry_with
+from tests.support.waiting import until
 
 
 class Files(Driver, SupportsLaunch):
@@ -149,11 +150,8 @@ class Changing:
         Files.lines = 0
         self.path = "q"
         reload = asyncio.ensure_future(self.gateway.reloader.reload())
-        for _ in range(5000):
-            if Files.lines:
-                return reload
-            await asyncio.sleep(0.001)
-        raise AssertionError("the driver was not asked")
+        await until(lambda: Files.lines)
+        return reload
 
 
 @pytest.fixture

@@ -20,17 +20,17 @@ from enginehouse.config.schema import Config
 from enginehouse.config.shape import dotted
 from enginehouse.interfaces.services import Measured, Service
 from enginehouse.plugin_manager.registry import Registry
-from enginehouse.relay.upstream.outside import Outside
 
 
 class ServiceRun:
-    """One service, made and prepared for ``config``. Raises ``ConfigError`` or ``PluginError``."""
+    """One service, made and prepared as ``plan`` has it. Raises ``ConfigError`` or ``PluginError``."""
 
-    def __init__(self, config: Config, registry: Registry, outside: Outside, type: str) -> None:
+    def __init__(self, plan: GatewayPlan, type: str) -> None:
+        config, registry = plan.config, plan.registry
         key, own = dotted(config.service_path(type)), config.service_tables.get(type)
         self._calls = ServiceCalls(identity(registry, "service", type, key))
         self._seen = GatewayInForce(config)
-        self._access = ServiceAccess(self._seen, registry, outside, self._calls)
+        self._access = ServiceAccess(self._seen, registry, plan.outside, self._calls)
         self._service: Service = create(config, registry, "service", type, key, own, key)
         prepare(registry, "service", type, partial(self._service.prepare, self._access))
 
@@ -67,13 +67,13 @@ class ServiceRun:
 ServiceRuns = Mapping[str, ServiceRun]
 
 
-def prepare_services(plan: GatewayPlan, registry: Registry, outside: Outside) -> ServiceRuns:
+def prepare_services(plan: GatewayPlan) -> ServiceRuns:
     """The services that the configuration of ``plan`` wants, prepared for it. The plan learns of errors.
 
     Raises ``PluginError``.
     """
-    wanted = _wanted(plan.config, registry)
-    runs = {type: plan.collect(partial(ServiceRun, plan.config, registry, outside, type)) for type in wanted}
+    wanted = _wanted(plan.config, plan.registry)
+    runs = {type: plan.collect(partial(ServiceRun, plan, type)) for type in wanted}
     return {type: run for type, run in runs.items() if run is not None}
 
 
