@@ -39,12 +39,12 @@ class OfflineGateway(ConfiguredPlugins):
         loaded = load_config_or_embedded(file, os.environ)
         for warning in loaded.warnings if not quiet else ():
             warn(warning)
-        super().__init__(loaded.config, load_plugins(loaded.config.plugins).registry)
+        super().__init__(lambda: loaded.config, load_plugins(loaded.config.plugins).registry)
 
     def pulled_models(self) -> PulledModels:
         """The folder of downloaded models, with every source of more."""
         sources = [self._registry.create("model_source", type) for type in self._registry.types("model_source")]
-        return PulledModels(self._config.pull, sources)
+        return PulledModels(self._config().pull, sources)
 
     def explain_route(
         self,
@@ -57,7 +57,7 @@ class OfflineGateway(ConfiguredPlugins):
         view: ClusterView | None = None,
     ) -> Explanation:
         """Which replica would serve a request. ``state``: the text and the name of a STATE.json."""
-        config, warnings = settle(self._config, self._registry)
+        config, warnings = settle(self._config(), self._registry)
         for warning in warnings:
             warn(warning)
         router, fleet = build_router(config, self._registry), build_fleet(config)
@@ -79,9 +79,9 @@ class OfflineGateway(ConfiguredPlugins):
 
     def explain_swap(self, target: str, running: Sequence[str]) -> SwapPlan:
         """Which of the models ``running``, the least recently used first, would stop so that ``target`` can run."""
-        model = self._config.models.get(target)
-        host = host_facts(self._config, model.hosts[0] if model else LOCAL_HOST)
-        return explain_swap(build_swapper(self._config, self._registry, host), host, target, running)
+        model = self._config().models.get(target)
+        host = host_facts(self._config(), model.hosts[0] if model else LOCAL_HOST)
+        return explain_swap(build_swapper(self._config(), self._registry, host), host, target, running)
 
 
 def _explain_unread(error: RequestError) -> Explanation:

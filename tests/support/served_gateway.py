@@ -264,7 +264,7 @@ def prepare(config: Config, registry: Registry, clock: Callable[[], float] | Non
     for name, settings in config.backends.items():
         gateway.relay.context.upstreams[name] = Upstream(name, settings, config.timeouts, Outside())
         gateway.fleet.succeeded(name)
-    configured = ConfiguredPlugins(config, registry)
+    configured = ConfiguredPlugins(lambda: config, registry)
     gateway.relay.requests.waiting.wanted = gateway.observers.wanted("streams_wait", configured)
     if clock is not None:
         callers_of(gateway).keyring = Keyring(config.auth.keys, limits_at(clock, config))

@@ -49,7 +49,7 @@ def use_middleware(found: FoundMiddleware, config: Config, registry: Registry, c
     if named and "interceptors" not in found:  # guards never fail open
         remedy = "enable the plugin 'interception', or remove the key"
         raise ConfigError("no enabled plugin asks interceptors", key=named[0], remedy=remedy)
-    facts = _facts(ConfiguredPlugins(config, registry), context, reads_requests=bool(named))
+    facts = _facts(ConfiguredPlugins(lambda: config, registry), context, reads_requests=bool(named))
     for serves, (plugin, middleware) in found.items():
         if serves == "interceptors" and not named:
             continue

@@ -72,7 +72,7 @@ class Callers:
         self.authentication = Authentication(self.accounting, clock.epoch, shared and shared.changes)
         self._process = _CountedProcess(clock, registry, shared)
         self.accounting.join(self._process)
-        configured = ConfiguredPlugins(config, registry)
+        configured = ConfiguredPlugins(lambda: config, registry)
         self.authentication.use([each for each in made if self._prepare(each, configured)])
 
     def count(self, context: RelayContext, observers: Observers) -> None:
@@ -83,7 +83,7 @@ class Callers:
 
     def configure(self, config: Config) -> None:
         """Use another configuration. An authenticator that fails stays active: nobody gets in for that."""
-        active, configured = [], ConfiguredPlugins(config, self._registry)
+        active, configured = [], ConfiguredPlugins(lambda: config, self._registry)
         for each in self._made:
             try:
                 is_active = self._prepare(each, configured)

@@ -107,7 +107,10 @@ def diff_configs(
     diff = ConfigDiff(
         hosts=Changes(**_changes("hosts", old.hosts, config.hosts, touched)),
         backends=Changes(**_changes("backends", old.backends, config.backends, touched)),
-        models=_model_changes(old, config, touched, relaunched),
+        models=ModelChanges(
+            **_changes("models", old.models, config.models, touched),
+            relaunched=[name for name in config.models if name in relaunched],
+        ),
         settings=[dotted(path) for path in at_once if len(path) == 1 or path[:1] not in _NAMED],
         next_launch=[dotted(path) for path in at_once if path[::2] == ("models", "stop_command")],
         needs_restart=[dotted(path) for path in restart],
@@ -164,8 +167,3 @@ def _changes(
         "removed": [name for name in old if name not in new],
         "changed": [name for name in new if name in old and (table, name) in touched],
     }
-
-
-def _model_changes(old: Config, new: Config, touched: Collection[Path], relaunched: Collection[str]) -> ModelChanges:
-    changes = _changes("models", old.models, new.models, touched)
-    return ModelChanges(**changes, relaunched=[name for name in changes["changed"] if name in relaunched])

@@ -14,6 +14,7 @@ from enginehouse.domain.names import did_you_mean
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.plugin_manager.kinds import KINDS
 from enginehouse.plugin_manager.registry import Registered, Registry
+from enginehouse.relay.upstream.outside import Outside
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -65,37 +66,19 @@ def prepare(registry: Registry, kind: str, type: str, how: Callable[[], T]) -> T
         raise registry.get(kind, type).failure(problem, error) from error
 
 
-def make_plugin(
-    config: Config,
-    registry: Registry,
-    kind: str,
-    type: str,
-    key: str,
-    parameters: Mapping[str, Any] | None = None,
-    how: Callable[[Any], None] | None = None,
-) -> tuple[PluginId, Any]:
-    """An instance of ``type`` that ``how`` has prepared. Its ``parameters`` stand beside ``key``."""
-    table = key.rpartition(".")[0]
-    try:
-        made = create(config, registry, kind, type, key, parameters, table)
-    except ConfigError as error:
-        if error.key:
-            raise
-        raise ConfigError(error.problem, key=table, remedy=error.remedy) from None
-    if how is not None:
-        prepare(registry, kind, type, partial(how, made))
-    return identity(registry, kind, type), made
+_prepare = prepare  # an argument of ``Configured.plugin`` has this name, too
 
 
 class ConfiguredPlugins:
-    """The ``Configured`` of ``config``."""
+    """The ``Configured`` of ``config``, which is asked each time, with migrators as they are ``outside``."""
 
-    def __init__(self, config: Config, registry: Registry) -> None:
+    def __init__(self, config: Callable[[], Config], registry: Registry, outside: Outside | None = None) -> None:
         self._config = config
         self._registry = registry
+        self._outside = outside or Outside()
 
     def table(self, name: str) -> Any:
-        return getattr(self._config, name)
+        return getattr(self._config(), name)
 
     def types(self, kind: str) -> Mapping[str, Any]:
         return self._registry.factories(kind)
@@ -108,7 +91,18 @@ class ConfiguredPlugins:
         parameters: Mapping[str, Any] | None = None,
         prepare: Callable[[Any], None] | None = None,
     ) -> tuple[PluginId, Any]:
-        return make_plugin(self._config, self._registry, kind, type, key, parameters, prepare)
+        table = key.rpartition(".")[0]
+        try:
+            made = create(self._config(), self._registry, kind, type, key, parameters, table)
+        except ConfigError as error:
+            if error.key:
+                raise
+            raise ConfigError(error.problem, key=table, remedy=error.remedy) from None
+        if kind == "migrator":
+            made = self._outside.migrator(type, made)
+        if prepare is not None:
+            _prepare(self._registry, kind, type, partial(prepare, made))
+        return identity(self._registry, kind, type), made
 
 
 def routes_of_plugins(config: Config, registry: Registry, *, of_compat: bool) -> Sequence[str]:

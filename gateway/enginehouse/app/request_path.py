@@ -154,7 +154,7 @@ class RequestPath:
 
     def observe(self) -> None:
         """Have observers called with what they want to see under the configuration in force."""
-        configured = ConfiguredPlugins(self.config, self.registry)
+        configured = ConfiguredPlugins(lambda: self.config, self.registry)
         self.relay.requests.at_end = self.observers.wanted("at_end", configured)
         self.relay.requests.waiting.wanted = self.observers.wanted("streams_wait", configured)
         self.relay.asides.show(self.observers.wanted("with_contents", configured))

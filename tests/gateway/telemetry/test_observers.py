@@ -127,7 +127,7 @@ class Counting(Observer):
 def test_who_wants_each_request_at_its_end_gets_it_whoever_else_fails(caplog: pytest.LogCaptureFixture) -> None:
     counting = Counting()
     observers = Observers([Observer(), Counting(fails=True), counting])
-    calls = observers.wanted("at_end", ConfiguredPlugins(Config(), Registry()))
+    calls = observers.wanted("at_end", ConfiguredPlugins(Config, Registry()))
     notify(calls, "a request")
     assert counting.ended == ["a request"]
     assert "failed in at_end" in caplog.text

@@ -33,7 +33,7 @@ def configured(
     factory: type[Interceptor], *interceptors: str | InterceptorSettings, guards: Sequence[str] = ()
 ) -> ConfiguredPlugins:
     registry = registry_with("interceptor", "own", factory, instead_of="guards")
-    return ConfiguredPlugins(Config(interceptors=[*interceptors], guards=[*guards]), registry)
+    return ConfiguredPlugins(lambda: Config(interceptors=[*interceptors], guards=[*guards]), registry)
 
 
 @pytest.mark.parametrize("factory", [Own, NoAdapter])

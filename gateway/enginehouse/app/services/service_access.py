@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from enginehouse.aio.clock import Clock
 from enginehouse.aio.timeouts import run_within
 from enginehouse.app.config_change import CurrentConfig
-from enginehouse.app.plugin_instances import make_plugin
-from enginehouse.app.plugin_instances import prepare as prepare_plugin
+from enginehouse.app.plugin_instances import ConfiguredPlugins
 from enginehouse.app.services.service_calls import ServiceCalls
 from enginehouse.app.services.submission import ServedCaller, submit
 from enginehouse.config.schema import Config
 from enginehouse.domain.backend_status import BackendStatus
 from enginehouse.domain.errors import NotFound, Overloaded, RequestError
 from enginehouse.domain.instance import InstanceReport, RequestView
-from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate, Health, ReplicaState, Route
 from enginehouse.domain.request import Headers
 from enginehouse.domain.request_record import RequestRecord
@@ -77,8 +74,9 @@ class ServiceAccess:
         self.pages = _PageAccess(calls)
         self.every = calls.every
         self.clock = outside.clock
+        configured = ConfiguredPlugins(lambda: seen.config, registry, outside)
+        self.table, self.types, self.plugin = configured.table, configured.types, configured.plugin
         self._seen = seen
-        self._registry, self._outside = registry, outside
         self._type = calls.type
 
     @property
@@ -89,30 +87,9 @@ class ServiceAccess:
     def folder(self) -> Path:
         return Path(self._seen.current.path.callers.folder, "services", self._type)
 
-    def table(self, name: str) -> Any:
-        return getattr(self._seen.config, name)
-
-    def types(self, kind: str) -> Mapping[str, Any]:
-        return self._registry.factories(kind)
-
     def caller(self, headers: Headers) -> GatewayCaller | None:
         caller = self._seen.current.path.admission.authentication.caller(headers)
         return None if caller is None else GatewayCaller(caller.name, caller.models, caller.admin, caller.through)
-
-    def plugin(
-        self,
-        kind: str,
-        type: str,
-        key: str,
-        parameters: Mapping[str, Any] | None = None,
-        prepare: Callable[[Any], None] | None = None,
-    ) -> tuple[PluginId, Any]:
-        plugin, made = make_plugin(self._seen.config, self._registry, kind, type, key, parameters)
-        if kind == "migrator":
-            made = self._outside.migrator(type, made)
-        if prepare is not None:
-            prepare_plugin(self._registry, kind, type, partial(prepare, made))
-        return plugin, made
 
     def used(self, rows: Sequence[UsageRow]) -> None:
         self._seen.current.path.callers.accounting.used(rows)
