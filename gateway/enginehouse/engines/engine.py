@@ -243,6 +243,8 @@ class Engine(StartingEngine):
         run = self.run
         if run is not None and self.state is ReplicaState.READY and not self.elsewhere:
             await self._sleep_or_stop(run, self.managed.model.evict)
+            if self.run is not run:
+                return
             if self.is_asleep:
                 if await self.launches.learned.frees_by_sleep(self.replica, run.process):
                     return

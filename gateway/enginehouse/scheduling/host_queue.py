@@ -92,9 +92,6 @@ class HostQueue(RequestQueue):
         self._unloaded: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    def place(self, replica: str) -> tuple[str, int]:
-        return replica, 0
-
     def prepare(self, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
         """Prepare the scheduler, once, before any event. Raises ``PluginError`` if it fails."""
         self._queue_timeout, self._shed_after = limits.queue_timeout, limits.shed_after

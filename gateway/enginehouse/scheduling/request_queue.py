@@ -35,9 +35,9 @@ class RequestQueue(ABC):
     backlog: Backlog
     now: Callable[[], float]
 
-    @abstractmethod
     def place(self, replica: str) -> tuple[str, int]:
         """The replica that a ticket for ``replica`` names, and the priority that its model adds to the ticket's."""
+        return replica, 0
 
     @abstractmethod
     def submit(self, ticket: Ticket, holder: TicketHolder) -> None:

@@ -143,9 +143,6 @@ class OwnerQueue(RequestQueue):
         self._recalled_at = -math.inf
         self._timer: asyncio.TimerHandle | None = None
 
-    def place(self, replica: str) -> tuple[str, int]:
-        return replica, 0
-
     def submit(self, ticket: Ticket, holder: TicketHolder) -> None:
         kept = self._kept.get(ticket.replica)
         if kept:
