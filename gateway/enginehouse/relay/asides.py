@@ -37,8 +37,7 @@ class Asides:
     def show(self, readers: Callbacks) -> None:
         """Call ``readers``, which are ``ReadContents``, with each request that ends."""
         self._readers = readers
-        if readers:  # never unset: some may be on their way
-            self._live_requests.on_ended = self._ended
+        self._live_requests.on_ended = self._ended if readers or self._on_their_way else None
 
     def send(
         self,
@@ -58,6 +57,7 @@ class Asides:
         request = RelayedRequest(job, _NobodyReads(), self._live_requests)
         self._on_their_way += 1
         self._bytes += job.size
+        self._live_requests.on_ended = self._ended
         request.begin(body)
         return True
 

@@ -223,14 +223,13 @@ class Counters:
 
     def _key(self, metric: MetricInfo, labels: Sequence[str]) -> Any:
         """The key of the series with these values of its labels, or of that of all others if there are too many."""
-        known, key = self.by_metric[metric], labels[0] if len(labels) == 1 else tuple(labels)
+        known, key = self.by_metric[metric], _key_of(labels)
         if key in known:
             return key
         if len(labels) != len(metric.labels):
             raise ValueError(f"{metric.name} has the labels {metric.labels}, got values for {len(labels)}")
-        full = len(known) >= self.max_series
-        values = [OTHER if full else shortened(each) for each in labels]
-        return values[0] if len(values) == 1 else tuple(values)
+        key = _key_of([shortened(each) for each in labels])
+        return key if key in known or len(known) < self.max_series else _key_of([OTHER] * len(labels))
 
     def labelled(self, metric: MetricInfo) -> list[tuple[tuple[str, ...], Any]]:
         """A counter or a histogram of ``by_metric``, each series with the values of all labels."""
@@ -309,3 +308,7 @@ class Counters:
     def __iter__(self) -> Iterator[tuple[str, str, Series]]:
         """Yield ``(backend, model, series)``."""
         return ((backend, model, series) for (backend, model), series in self._series.items())
+
+
+def _key_of(labels: Sequence[str]) -> Any:
+    return labels[0] if len(labels) == 1 else tuple(labels)

@@ -44,7 +44,10 @@ class Shadow(Observer):
         self.zones.append(requirements.zones)
         for name, value in contents.headers:
             if name == SHADOW.encode():
-                self.sent.append(self._aside(value.decode(), contents, f"{record.id}-shadow", self.records.append))
+                self.sent.append(self.send(value.decode(), contents, f"{record.id}-shadow"))
+
+    def send(self, model: str, contents: RequestContents, request_id: str) -> bool:
+        return self._aside(model, contents, request_id, self.records.append)
 
 
 class Fails(Observer):
@@ -104,6 +107,20 @@ async def test_it_gets_what_was_asked_and_learns_what_came_of_its_own_request(
     assert shadow.sent == [True]
     [record] = shadow.records
     assert (record.id, record.asked, record.status, record.caller) == ("r-shadow", "n", 200, None)
+
+
+async def test_one_that_sees_no_contents_may_send_its_own(
+    house: OpenGateway, engine: StartEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Shadow, "wanted", False)
+    real = await engine()
+    gateway = await shadowed(house, real)
+    shadow, contents = Shadow.made, RequestContents("/v1/completions", [], b'{"model":"any","prompt":"x"}')
+    for number in range(20):
+        assert shadow.send("m", contents, f"own-{number}")
+        await gateway.quiet()
+    assert [record.id for record in shadow.records] == [f"own-{number}" for number in range(20)]
+    assert real.calls[0].body == b'{"model":"m","prompt":"x"}'
 
 
 async def test_it_sees_no_forms_and_no_requests_that_were_refused_unread(

@@ -102,12 +102,23 @@ async def test_series_above_the_most_count_as_others(house: OpenGateway, engine:
 
 
 @pytest.mark.parametrize(
-    ("metric", "problem"), [(SEEN._replace(kind="gauge"), "acme_seen is a gauge"), ("acme_seen", "no attribute 'kind'")]
+    ("metric", "problem"), [(SEEN._replace(kind="gauge"), "acme_seen is a gauge"), ("acme_seen", "Error: ")]
 )
 def test_a_metric_that_cannot_be_counted_is_refused(metric: Any, problem: str) -> None:
     observer = type("Wrong", (Observer,), {"metrics": [metric]})
     with pytest.raises(PluginError, match=f"observer 'wrong' cannot be prepared:.*{problem}"):
         Gateway(Config(), with_observers(wrong=observer))
+
+
+def test_a_long_label_is_cut_and_counts_as_one_series() -> None:
+    counters = Counters(max_series=2)
+    counters.lend(Acme())
+    for number in (1, 2):
+        counters.count(SEEN, ("/" + "x" * 1000, "200"), number)
+    counters.count(SEEN, ("/one", "200"))
+    [never, (long, number, _), others] = counters.measured(SEEN)
+    assert (len(long[0].encode()), number) == (256, 3)
+    assert (never[1], others[:2]) == (0, (("other", "other"), 1))
 
 
 @pytest.mark.parametrize("labels", [("/v1/models",), (1, 2)])
