@@ -13,8 +13,6 @@ from enginehouse.app.plugin_instances import create, create_installed, identity,
 from enginehouse.config.parameters import plugin_table
 from enginehouse.config.routing import Aliases, ScorerSettings
 from enginehouse.config.schema import Config
-from enginehouse.domain.errors import EnginehouseError
-from enginehouse.domain.foreign import describe
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.engine_caches import EngineCaches
 from enginehouse.interfaces.extractors import Extractor
@@ -121,14 +119,13 @@ def make_strategy(config: Config, registry: Registry, type: str, key: str = "rou
         ]
     strategy: Strategy = create(config, registry, "strategy", type, key)
     made = [_scorer(config, registry, ref, f"routing.scorers[{n}]") for n, ref in enumerate(scorers)]
-    try:
+
+    def take() -> Sequence[Extractor]:
         strategy.use(made)
-        own = list(strategy.extractors())
-    except EnginehouseError:
-        raise
-    except (Exception, SystemExit) as error:
-        problem = f"the strategy '{type}' does not take its scorers, or has no extractors: {describe(error)}"
-        raise registry.get("strategy", type).error(problem) from error
+        return list(strategy.extractors())
+
+    problem = f"the strategy '{type}' does not take its scorers, or has no extractors:"
+    own = prepare(registry, "strategy", type, take, problem)
     return _MadeStrategy(identity(registry, "strategy", type), strategy, made, own)
 
 

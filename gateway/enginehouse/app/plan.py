@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from typing import TypeVar
 
@@ -15,11 +16,11 @@ from enginehouse.app.build import build_driver, build_launcher, build_sources, b
 from enginehouse.app.build_router import make_strategy
 from enginehouse.app.config_diff import differences
 from enginehouse.app.needs import roles_of
-from enginehouse.app.plugin_instances import check_parameters, create
+from enginehouse.app.plugin_instances import check_parameters, create, prepare
 from enginehouse.config.scheduling import ReschedulingSettings
 from enginehouse.config.schema import Config, HostSettings, ModelSettings
 from enginehouse.config.shape import dotted
-from enginehouse.domain.errors import ConfigError, ConfigErrors, EnginehouseError, PluginError, PullFailed
+from enginehouse.domain.errors import ConfigError, ConfigErrors, PluginError, PullFailed
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.names import did_you_mean
 from enginehouse.domain.replica import Role
@@ -60,30 +61,38 @@ class GatewayPlan:
         found: Iterable[ConfigError] = (),
     ) -> None:
         self.registry, self.outside, self._before = registry, outside, before
-        self._errors = errors = _Errors(found)
+        self._found = {str(error): error for error in found}  # equal ones count once
+        collecting = self._collecting
         self.config, self.drivers = config, dict[str, DriverSupport]()
         self.warnings: Sequence[str] = ()
         self.relaunched: set[str] = set()
-        with errors:
+        with collecting():
             check_parameters(config, registry)
-        with errors:
+        with collecting():
             self.config, self.warnings = settle(config, registry)
         for type, key in driver_types(self.config).items():
-            with errors:
+            with collecting():
                 self.drivers[type] = before.get(type) or build_driver(self.config, registry, type, key, outside)
         self._check_models()
         scheduling = self.config.scheduling
-        with errors:
+        with collecting():
             create(self.config, registry, "scheduler", scheduling.scheduler, "scheduling.scheduler")
         facts_of = facts_of_hosts(self.config)
         for host in host_names(self.config):
-            with errors:
+            with collecting():
                 facts = facts_of(host)
                 check_preloads(self.config, facts, build_swapper(self.config, registry, facts))
 
+    @contextmanager
+    def _collecting(self) -> Iterator[None]:
+        try:
+            yield
+        except ConfigError as error:
+            self._found.setdefault(str(error), error.with_traceback(None))
+
     def collect(self, make: Callable[[], T]) -> T | None:
         """What ``make`` returns. ``check_launches`` raises its ``ConfigError`` with the others."""
-        with self._errors:
+        with self._collecting():
             return make()
         return None
 
@@ -97,11 +106,15 @@ class GatewayPlan:
         for name, model in self.config.models.items():
             old = before.get(name)
             if model.launches and old != model and model.engine_driver in self.drivers:
-                with self._errors:
+                with self._collecting():
                     line = self._launch_line(name, model, environ)
                     if old is not None and old.launches and self._differs(name, old, model, line, environ):
                         self.relaunched.add(name)
-        self._errors.raise_all()
+        found, self._found = [*self._found.values()], {}  # an error refers to frames, and these to this object
+        if len(found) > 1:
+            raise ConfigErrors(found)
+        if found:
+            raise found.pop()
         for warning in _of_roles(self.config, self.drivers, self.registry):
             _log.warning("%s", warning)
 
@@ -112,24 +125,20 @@ class GatewayPlan:
         launchers = cache(lambda host: build_launcher(config, registry, config.host_settings(host).launcher, host))
         for name, model in config.models.items():
             if model.source:
-                with self._errors:
+                with self._collecting():
                     _check_source(name, model.source, sources())
             if model.launches:
                 for host in model.hosts:
-                    with self._errors:
+                    with self._collecting():
                         check_placement(config, name, host, launchers(host))
 
     def _launch_line(self, name: str, model: ModelSettings, environ: Mapping[str, str]) -> LaunchLine:
         """The launch line of a model. Raises ``ConfigError``, or ``PluginError`` if its driver fails."""
         type = model.engine_driver
         driver = self.drivers[type]
-        try:
-            line = launch_line(name, model, unguarded(driver).launch, 0, environ)
-        except EnginehouseError:
-            raise
-        except (Exception, SystemExit) as error:
-            problem = f"the driver '{type}' has no launch line for models.{name}:"
-            raise self.registry.get("driver", type).failure(problem, error) from error
+        how = partial(launch_line, name, model, unguarded(driver).launch, 0, environ)
+        problem = f"the driver '{type}' has no launch line for models.{name}:"
+        line = prepare(self.registry, "driver", type, how, problem)
         if not self.registry.get("driver", type).bundled:
             launch_line(name, model, driver.launch, 0, environ)  # the guard checks the driver's answers
         return line
@@ -146,30 +155,6 @@ class GatewayPlan:
         except ConfigError:
             return True
         return fingerprint(before) != fingerprint(line)
-
-
-class _Errors:
-    """Collects the ``ConfigError`` of each ``with`` block, besides ``found``. Equal ones count once."""
-
-    def __init__(self, found: Iterable[ConfigError]) -> None:
-        self._found = {str(error): error for error in found}
-
-    def raise_all(self) -> None:
-        """Raise what was found, if anything was."""
-        found = [*self._found.values()]
-        self._found.clear()  # an error refers to the frames that it passes, and these to this object
-        if len(found) > 1:
-            raise ConfigErrors(found)
-        if found:
-            raise found.pop()
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, type: object, error: BaseException | None, traceback: object) -> bool:
-        if isinstance(error, ConfigError):
-            self._found.setdefault(str(error), error.with_traceback(None))
-            return True
-        return False
 
 
 def settle(config: Config, registry: Registry) -> tuple[Config, Sequence[str]]:

@@ -52,17 +52,17 @@ def create(
     return registry.create(kind, type, shared, key, table.key)
 
 
-def prepare(registry: Registry, kind: str, type: str, how: Callable[[], T]) -> T:
+def prepare(registry: Registry, kind: str, type: str, how: Callable[[], T], problem: str = "") -> T:
     """Let an instance of ``type`` prepare itself with ``how``. Returns what that returns.
 
-    Raises the ``EnginehouseError`` that it raises, and ``PluginError`` for any other exception.
+    Raises the ``EnginehouseError`` that it raises, and ``PluginError`` with the ``problem`` for any other exception.
     """
     try:
         return how()
     except EnginehouseError:
         raise
     except (Exception, SystemExit) as error:
-        problem = f"the {kind.replace('_', ' ')} '{type}' cannot be prepared:"
+        problem = problem or f"the {kind.replace('_', ' ')} '{type}' cannot be prepared:"
         raise registry.get(kind, type).failure(problem, error) from error
 
 
