@@ -125,6 +125,22 @@ def test_what_nobody_counts_is_refused(text: str, key: str) -> None:
     assert key in [each.key for each in refused]
 
 
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ('[backends.x]\nurl = "http://x"\ndriver = "vllm"\nrole = "prefill"\n', ["backends.x.role"]),
+        ('[models.m]\ndriver = "sim"\nrole = "decode"\n', ["models.m.role"]),
+        ("[rescheduling]\nenabled = true\nadaptive_pd = true\n", ["rescheduling.adaptive_pd"]),
+        ('[backends.x]\nurl = "http://x"\ndriver = "vllm"\n', []),
+        ('[backends.x]\nurl = "http://x"\ndriver = "openai"\nrole = "prefill"\n', []),
+    ],
+)
+def test_what_nobody_hands_over_is_refused(text: str, keys: list[str]) -> None:
+    registry = load_plugins(PluginSettings(disabled=["pairs"])).registry
+    refused = unmet_needs(msgspec.toml.decode(text, type=Config), registry)
+    assert [each.key for each in refused] == keys
+
+
 async def test_no_key_is_made_that_nobody_would_check() -> None:
     registry = load_plugins(PluginSettings(disabled=["callers"])).registry
     transport = httpx.ASGITransport(Gateway(Config(), registry).application)
