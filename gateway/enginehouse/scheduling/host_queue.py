@@ -83,7 +83,7 @@ class HostQueue(RequestQueue):
         self._handling = False
         self._swaps = SwapTasks(engines, self._swap_ended)
         self.cancel_swap = self._swaps.cancel
-        self._failing: SwapDone | None = None
+        self._facts: tuple[object, ...] = ()  # of the event that is handled now
         self._stops = EngineStops(engines, self._granted, self._stopped)
         self.stop, self.retire = self._stops.stop, self._stops.retire
         self._exits = EngineExits()
@@ -108,7 +108,7 @@ class HostQueue(RequestQueue):
     def submit(self, ticket: Ticket, holder: TicketHolder) -> None:
         self._open[ticket.id] = _UnansweredTicket(ticket, holder, self._swaps.last)
         self.backlog.add()
-        self._handle(self._on_request, ticket)
+        self._handle(self._scheduler.on_request, ticket)
         if (self._shed_after or ticket.deadline < math.inf) and ticket.id in self._open and not self._handling:
             self._control_flow(ticket)
 
@@ -237,7 +237,8 @@ class HostQueue(RequestQueue):
         if isinstance(error, QueueFull):
             error.retry_after = self.backlog.retry_after()
         if (taken := self._take(ticket)) is not None:
-            failed = self._failing
+            done = self._facts[0] if self._facts else None
+            failed = done if isinstance(done, SwapDone) and done.error is not None else None
             joined = failed is not None and failed.target == ticket.replica and failed.swap <= taken.last_swap
             taken.holder.refused(error, joined)
 
@@ -267,16 +268,24 @@ class HostQueue(RequestQueue):
         self._handling = True
         try:
             while self._events:
-                event, facts = self._events.popleft()
+                event, self._facts = self._events.popleft()
                 try:
-                    event(*facts)
+                    event(*self._facts)
                 except BaseException as error:
-                    log_plugin_failure(self._plugin, f"failed on host '{self.name}'", error)
+                    self._failed(error)
         finally:
-            self._handling = False
+            self._handling, self._facts = False, ()
         notify(self._on_queue_changed)
         if self._timer is None and self._open:
             self._timer = asyncio.get_running_loop().call_later(_TICK_S + _RESOLUTION_S, self._tick)
+
+    def _failed(self, error: BaseException) -> None:
+        """Refuse the request for which the scheduler failed just now; log any other failure."""
+        ticket = self._facts[0] if self._facts else None
+        if isinstance(ticket, Ticket) and ticket.id in self._open:
+            self.refuse(ticket, error if isinstance(error, RequestError) else plugin_failed(self._plugin, error))
+        else:
+            log_plugin_failure(self._plugin, f"failed on host '{self.name}'", error)
 
     def _tick_by(self, when: float) -> None:
         """Call ``_tick`` at this time, unless it is called earlier."""
@@ -325,21 +334,6 @@ class HostQueue(RequestQueue):
             self._handle(self._scheduler.on_cancel, ticket)
             taken.holder.refused(error)
 
-    def _on_request(self, ticket: Ticket) -> None:
-        try:
-            self._scheduler.on_request(ticket)
-        except RequestError as error:
-            self.refuse(ticket, error)
-        except BaseException as error:
-            self.refuse(ticket, plugin_failed(self._plugin, error))
-
-    def _report_swap(self, done: SwapDone) -> None:
-        self._failing = done if done.error is not None else None
-        try:
-            self._scheduler.on_swap_done(done)
-        finally:
-            self._failing = None
-
     def _refuse_forgotten(self, before: float) -> None:
         """Refuse the tickets from ``before`` this time, which the scheduler has kept past ``queue_timeout``."""
         for ticket in [ticket for ticket in self._tickets() if ticket.arrived < before]:
@@ -353,7 +347,7 @@ class HostQueue(RequestQueue):
 
     def _swap_ended(self, done: SwapDone) -> None:
         notify(self._on_swap_done, done)
-        self._handle(self._report_swap, done)
+        self._handle(self._scheduler.on_swap_done, done)
 
     def _stopped(self, replica: str) -> None:
         self._handle(self._scheduler.on_stopped, replica)
