@@ -50,8 +50,8 @@ class PrefillEngine(Protocol):
     async def ask(self, body: bytes) -> EngineResponse:
         """Send the request with ``body``, which has the other engine's name for the model. Returns the whole answer.
 
-        Counts one of 200 for the engine, and a failure of the connection against it. Raises ``UpstreamError``,
-        ``UpstreamTimeout``, or ``Overloaded`` without room for the answer.
+        Counts one of 200 for the engine. Raises ``UpstreamError`` and ``UpstreamTimeout``, which count against it, and
+        ``Overloaded`` if the gateway has no room for the answer.
         """
 
     def failed(self, why: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from enginehouse.domain.errors import Overloaded, RequestError, UpstreamError
+from enginehouse.domain.errors import RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.domain.replica import Candidate, Route
 from enginehouse.interfaces.drivers import EngineResponse
 from enginehouse.interfaces.hand_overs import PrefillEngine
@@ -105,7 +105,7 @@ class PrefillSlot(PrefillEngine):
         try:
             client = Client(upstream, upstream.timeouts.first_byte or _LONGEST_S)
             response = await client.request("POST", self.path, self._job.ranked(upstream, body))
-        except (UpstreamError, Overloaded) as error:
+        except (UpstreamError, UpstreamTimeout) as error:
             self.failed(error.message)
             raise
         if response.status == 200:

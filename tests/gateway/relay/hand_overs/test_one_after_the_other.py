@@ -67,3 +67,31 @@ async def test_an_answer_that_is_gathered_survives_its_engine(
     assert msgspec.json.decode(reply.body)["choices"][0]["text"] == whole.text
     assert engines[1].asked()["kv_transfer_params"] == {"remote_request_id": "r"}
     assert reply.header("content-type") == "application/json"
+
+
+def last_error(gateway: ServedGateway, backend: str) -> str | None:
+    return next(each.last_error for each in gateway.relay.context.fleet.backends() if each.name == backend)
+
+
+async def test_an_engine_that_reads_too_slowly_is_at_fault(house: OpenGateway, model_engine: StartModelEngine) -> None:
+    reads, answers = await model_engine(), await model_engine()
+    gateway = await opened(house, reads, answers)
+    upstream = gateway.relay.context.upstreams["a"]
+    upstream.timeouts = msgspec.structs.replace(upstream.timeouts, first_byte=0.2)
+    reads.scripts = [()]
+    reply = await gateway.ask(gateway.post(BODY, path=PATH))
+    assert (reply.status, reply.header("x-enginehouse-backend")) == (200, "b")
+    assert "no answer from a in 0.2 s" in str(last_error(gateway, "a"))
+
+
+async def test_memory_that_the_gateway_lacks_is_no_fault_of_the_engine(
+    house: OpenGateway, model_engine: StartModelEngine
+) -> None:
+    reads, answers = await model_engine(), await model_engine()
+    gateway = await opened(house, reads, answers)
+    reads.scripts = [(reads.answer(b'{"kv_transfer_params": "%s"}' % (b"x" * 60_000)),)]
+    gateway.relay.context.upstreams["a"].outside.engine_memory.most = 50_000
+    reply = await gateway.ask(gateway.post(BODY, path=PATH))
+    assert (reply.status, reply.header("x-enginehouse-backend")) == (200, "b")
+    assert answers.asked() == BODY
+    assert last_error(gateway, "a") is None
