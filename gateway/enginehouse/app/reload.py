@@ -172,23 +172,23 @@ class Reloader:
             )
 
     async def _prepare(self, new: Config) -> PreparedReload:
-        """What ``new`` needs, to carry out at once. What takes long does not run on the event loop."""
+        """What ``new`` needs, to carry out at once. What takes long does not run on the event loop.
+
+        Raises ``ConfigError`` or ``PluginError``, and ``ShuttingDown`` for a gateway that ends meanwhile.
+        """
         while True:
             prepared, version = self.begin(new), self._current.version
             await run_slowly(prepared.change.work_out)
             if not self._is_open:
                 raise ShuttingDown("The gateway is not running")
+            self._current.path.relay.check_open()
             if version == self._current.version:  # else services have changed what this is a change of
                 self.complete(prepared)
                 return prepared
 
     def begin(self, new: Config) -> PreparedReload:
-        """Begin a change to ``new``, to work out and to ``complete``. Nothing changes yet.
-
-        Raises ``PluginError``, or ``ShuttingDown`` in a gateway that is shutting down.
-        """
+        """Begin a change to ``new``, to work out and to ``complete``. Nothing changes yet. Raises ``PluginError``."""
         current = self._current
-        current.path.relay.check_open()
         joined = current.joined.joined_to(current.sizes.sized(new))
         change = ConfigChange(current, joined, unmet_needs(new, current.path.registry))
         plan = change.plan

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -181,9 +182,10 @@ async def test_a_backend_that_joins_during_a_reload_stays(changing: Changing) ->
     assert (list(current.config.backends), current.config.models["m"].path) == (["found"], "q")
 
 
-async def test_a_gateway_that_stops_during_a_reload_is_not_changed(changing: Changing) -> None:
+@pytest.mark.parametrize("end", ["reloader.close", "refuse_new"])
+async def test_a_gateway_that_ends_during_a_reload_is_not_changed(changing: Changing, end: str) -> None:
     reload = await changing.begin()
-    changing.gateway.reloader.close()
+    attrgetter(end)(changing.gateway)()
     Files.may_look.set()
     with pytest.raises(ShuttingDown):
         await reload
