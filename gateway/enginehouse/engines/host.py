@@ -351,7 +351,7 @@ class Host(EngineControl, EngineListener):
     # --- events of engines
 
     def engine_changed(self, engine: Engine) -> None:
-        backend, state, fleet = engine.managed.backend, engine.shown, self._context.fleet
+        backend, state = engine.managed.backend, engine.shown
         if engine.removal is None:
             if not engine.elsewhere:  # the relay, and the prober, find a ready engine, and no other one
                 upstream, run = self._context.upstreams[backend], engine.run
@@ -362,8 +362,6 @@ class Host(EngineControl, EngineListener):
                     upstream.locate("")
             kept = engine.cache.estimated if engine.keeps_cache and state is not ReplicaState.READY else 0
             self._show(engine, engine.problem, kept)
-            if state is ReplicaState.READY and not engine.elsewhere:
-                fleet.succeeded(backend)
             if state is ReplicaState.FAILED and engine.is_lost:
                 self._drains.cut_off(engine.replica, engine.problem)
         notify(self._on_replica_state, engine.replica, state)
