@@ -394,11 +394,13 @@ class Host(EngineControl, EngineListener):
 
     def _probe(self, engine: Engine) -> None:
         """Probe a ready engine, soon, by the current configuration. A server elsewhere is probed anyway."""
-        managed, run = engine.managed, engine.run
-        if engine.elsewhere or run is None:
+        managed = engine.managed
+        if engine.elsewhere or engine.run is None:
             return
+        # on the connections of requests: those of its start are closed once it has slept
+        client = Client(self._context.upstreams[managed.backend], None)
         on_concurrency = None if managed.model.concurrency else partial(self._note_limit, engine)
-        self._prober.add(managed.backend, managed.driver, run.client, engine.check, on_concurrency, is_healthy=True)
+        self._prober.add(managed.backend, managed.driver, client, engine.check, on_concurrency, is_healthy=True)
 
     # --- facts
 
