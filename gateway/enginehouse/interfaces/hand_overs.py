@@ -42,7 +42,7 @@ class PrefillEngine(Protocol):
     client: EngineClient
 
     async def take(self) -> None:
-        """Wait for a slot, if the engine has a queue. Call this first.
+        """Wait for a slot, if the engine has a queue. Call this first, and once.
 
         Raises a ``RequestError`` if the engine cannot be asked.
         """

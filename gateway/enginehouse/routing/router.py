@@ -228,6 +228,8 @@ class Router:
             route = hand_over.route(PairChoice(requirements, drivers, find, pick_decode), failed)
         if not isinstance(route, Route):
             raise wrong_result(plugin, f"returned {of_type(route)} from route instead of a Route")
+        if not (_is_of(snapshot, route.chosen) and (route.prefill is None or _is_of(snapshot, route.prefill))):
+            raise wrong_result(plugin, "returned a Route to a replica that it was not given")
         return route
 
     def _pick_decode(
@@ -331,3 +333,7 @@ class Router:
         if effects.spare:
             models.append(ModelToTry(effects.spare, Reason.FALLBACK))
         return models, ()
+
+
+def _is_of(snapshot: Snapshot, candidate: Any) -> bool:
+    return isinstance(candidate, Candidate) and any(candidate is each for each in snapshot.candidates(candidate.model))

@@ -63,12 +63,13 @@ class _Prefill(PrefillEngine):
         self._taken = False
 
     async def take(self) -> None:
+        expect(not self._taken, "prepare must call take once")
+        self._taken = True
         if not self._takes:
             raise UpstreamError("it is gone")
-        self._taken = True
 
     async def ask(self, body: bytes) -> EngineResponse:
-        expect(self._taken, "prepare must call take before it asks")
+        expect(self._taken and self._takes, "prepare must call take before it asks, and not ask if that fails")
         expect(isinstance(body, bytes), f"ask must get bytes, got {body!r}")
         if isinstance(self._answer, Exception):
             raise self._answer

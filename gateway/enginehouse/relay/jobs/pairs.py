@@ -70,10 +70,14 @@ class PrefillSlot(PrefillEngine):
         self._granted: asyncio.Future[None] | None = None
         self._slot: QueueSlot | None = None
         self._task: asyncio.Task[None] | None = None
+        self._may_take = True
         candidate.load.begin()
 
     async def take(self) -> None:
         context, candidate = self._job.context, self._candidate
+        if not self._may_take:  # nothing would give a second slot back
+            raise RuntimeError("take must be called once, while the request is prepared")
+        self._may_take = False
         upstream = context.upstreams.get(candidate.backend)
         if upstream is None:  # a reload has just removed it
             raise UpstreamError(f"The configuration no longer has backend '{candidate.backend}'")
@@ -137,6 +141,7 @@ class PrefillSlot(PrefillEngine):
 
     def release(self) -> None:
         """Give it back."""
+        self._may_take = False
         self._candidate.load.end()
         if self._slot is not None:
             self._slot.release()

@@ -16,11 +16,14 @@ from enginehouse.errors import UpstreamError
 from enginehouse.hand_overs import GoOn, PairChoice, PrefillEngine
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.rescheduling import ReschedulingSettings
+from enginehouse.routing_facts import Reason
+from enginehouse_kit.testing import candidate
 from tests.support.cluster_views import instance, view
 from tests.support.model_engine import ModelEngine, StartModelEngine
 from tests.support.registries import registry_with
 from tests.support.served_gateway import MODEL, OpenGateway, ServedGateway
 
+STRANGER = candidate("a", MODEL)
 PATH = "/v1/completions"
 BODY: dict[str, object] = {"model": MODEL, "prompt": "Tell", "max_tokens": 4}
 WRONG: dict[str, Callable[[], Any]] = {}
@@ -43,6 +46,8 @@ class Marks(HandOver):
             wrong: tuple[bytes, GoOn | None] = WRONG["prepare"]()
             return wrong
         await prefill.take()
+        if "take" in WRONG:
+            await prefill.take()
 
         async def go_on() -> None:
             if "go_on" in WRONG:
@@ -91,6 +96,9 @@ async def test_it_knows_a_way_of_its_own(house: OpenGateway, model_engine: Start
     [
         ("route", fail),
         ("route", lambda: None),
+        ("route", lambda: Route(MODEL, None, Reason.MATCH, (MODEL,))),  # type: ignore[arg-type]
+        ("route", lambda: Route(MODEL, STRANGER, Reason.MATCH, (MODEL,))),
+        ("take", lambda: None),
         ("prepare", fail),
         ("prepare", lambda: None),
         ("prepare", lambda: ("text", None)),
@@ -106,12 +114,25 @@ async def test_a_request_that_it_fails_names_it(
     if method == "go_on":
         answers.scripts = [()]
     gateway = await opened(house, reads, answers)
+    gateway.gateway.engines.remote.report("a", 1)
     reply = await gateway.ask(gateway.post(BODY, path=PATH))
     assert (reply.status, reply.code) == (500, "plugin_failed")
     assert b"hand_over 'marks'" in reply.body
-    WRONG.clear()
     await gateway.quiet()
     assert not any(gateway.pending().values())
+    WRONG.clear()
+    answers.scripts.clear()
+    assert (await asyncio.wait_for(gateway.ask(gateway.post(BODY, path=PATH)), 10)).status == 200, "a slot is lost"
+
+
+async def test_a_prefill_that_is_no_candidate_fails_the_request(
+    house: OpenGateway, model_engine: StartModelEngine
+) -> None:
+    gateway = await opened(house, await model_engine(), await model_engine())
+    [_, answers] = gateway.relay.context.fleet.snapshot.candidates(MODEL)
+    WRONG["route"] = lambda: Route(MODEL, answers, Reason.MATCH, (MODEL,), prefill=STRANGER)
+    reply = await gateway.ask(gateway.post(BODY, path=PATH))
+    assert (reply.status, reply.code) == (500, "plugin_failed")
 
 
 async def test_its_own_refusal_is_the_clients(house: OpenGateway, model_engine: StartModelEngine) -> None:
