@@ -98,7 +98,7 @@ class Observer(ABC):  # noqa: B024 - every event is optional
     """
 
     metrics: ClassVar[Sequence[MetricInfo]] = ()
-    """The counters and histograms that it counts in its ``Figures``."""
+    """The counters and histograms that it counts in its ``Figures``, by names that no other metrics have."""
 
     def use_figures(self, figures: Figures) -> None:
         """Keep what ``metrics`` are counted in. Called once, before all else."""

@@ -196,15 +196,22 @@ class Counters:
         self.gaps: defaultdict[str, Histogram] = self._declare(metrics.CONTINUATION_GAP)
         """The times for which clients waited for the next event of a continued stream, by the reason."""
         self.intercepted: defaultdict[tuple[str, str], int] = self._declare(metrics.INTERCEPTED)
+        self._own = frozenset(self.by_metric)
+        """Those whose labels the gateway chooses, and bounds itself."""
 
     def _declare(self, metric: MetricInfo) -> defaultdict[Any, Any]:
         return self.by_metric.setdefault(metric, defaultdict(int if metric.kind == "counter" else Histogram))
 
     def lend(self, observer: Observer) -> None:
-        """Have the metrics of an observer, and let it count in them. Raises ``ValueError`` for a gauge."""
+        """Have the metrics of an observer, and let it count in them.
+
+        Raises ``ValueError`` for a gauge, and for a name that another metric has.
+        """
         for metric in observer.metrics:
             if metric.kind == "gauge":
                 raise ValueError(f"{metric.name} is a gauge: only counters and histograms add up")
+            if any(each.name == metric.name for each in (*metrics.ALL, *self.by_metric) if each != metric):
+                raise ValueError(f"another metric has the name {metric.name}")
             self._declare(metric)
         observer.use_figures(self)
 
@@ -224,11 +231,11 @@ class Counters:
     def _key(self, metric: MetricInfo, labels: Sequence[str]) -> Any:
         """The key of the series with these values of its labels, or of that of all others if there are too many."""
         known, key = self.by_metric[metric], _key_of(labels)
-        if key in known:
+        if key in known or metric in self._own:
             return key
         if len(labels) != len(metric.labels):
             raise ValueError(f"{metric.name} has the labels {metric.labels}, got values for {len(labels)}")
-        key = _key_of([shortened(each) for each in labels])
+        key = _key_of([shortened(each.encode(errors="replace").decode()) for each in labels])
         return key if key in known or len(known) < self.max_series else _key_of([OTHER] * len(labels))
 
     def labelled(self, metric: MetricInfo) -> list[tuple[tuple[str, ...], Any]]:

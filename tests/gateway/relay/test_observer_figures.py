@@ -16,6 +16,7 @@ from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered, Registry
 from enginehouse.records import Figures
 from enginehouse.services import MetricInfo
+from enginehouse.telemetry import metric_list
 from enginehouse.telemetry.counters import Counters
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway
@@ -102,12 +103,28 @@ async def test_series_above_the_most_count_as_others(house: OpenGateway, engine:
 
 
 @pytest.mark.parametrize(
-    ("metric", "problem"), [(SEEN._replace(kind="gauge"), "acme_seen is a gauge"), ("acme_seen", "Error: ")]
+    ("metric", "problem"),
+    [
+        (SEEN._replace(kind="gauge"), "acme_seen is a gauge"),
+        ("acme_seen", "Error: "),
+        (metric_list.REQUESTS._replace(labels=()), "another metric has the name enginehouse_requests"),
+    ],
 )
 def test_a_metric_that_cannot_be_counted_is_refused(metric: Any, problem: str) -> None:
     observer = type("Wrong", (Observer,), {"metrics": [metric]})
     with pytest.raises(PluginError, match=f"observer 'wrong' cannot be prepared:.*{problem}"):
         Gateway(Config(), with_observers(wrong=observer))
+
+
+def test_two_observers_may_share_a_metric_but_not_a_name() -> None:
+    class Another(Observer):
+        metrics = (SEEN._replace(labels=("path",)),)
+
+    Gateway(Config(), with_observers(acme=Acme, same=Acme))
+    with pytest.raises(
+        PluginError, match=r"observer 'another' cannot be prepared:.*another metric has the name acme_seen"
+    ):
+        Gateway(Config(), with_observers(acme=Acme, another=Another))
 
 
 def test_a_long_label_is_cut_and_counts_as_one_series() -> None:
@@ -121,10 +138,17 @@ def test_a_long_label_is_cut_and_counts_as_one_series() -> None:
     assert (never[1], others[:2]) == (0, (("other", "other"), 1))
 
 
-@pytest.mark.parametrize("labels", [("/v1/models",), (1, 2)])
+def test_a_label_is_a_text_for_prometheus_whatever_it_comes_from() -> None:
+    counters = Counters()
+    counters.lend(Acme())
+    counters.count(SEEN, ("\udce9", "200"))
+    assert counters.measured(SEEN)[1][0] == ("?", "200")
+
+
+@pytest.mark.parametrize("labels", [("/v1/models",), (1, 2), (b"/v1/models", "200")])
 def test_a_series_has_a_text_for_each_label(labels: Any) -> None:
     counters = Counters()
     counters.lend(Acme())
-    with pytest.raises((ValueError, TypeError)):
+    with pytest.raises((ValueError, TypeError, AttributeError)):
         counters.count(SEEN, labels)
     assert counters.measured(SEEN) == [(("/never", "200"), 0, 0.0)]

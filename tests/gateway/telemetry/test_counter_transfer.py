@@ -49,6 +49,16 @@ def test_totals_of_two_workers_add_up() -> None:
     assert sum(owner.gaps["moved"].counts) == 2
 
 
+def test_the_bound_of_a_worker_is_that_of_its_owner() -> None:
+    worker, owner = Counters(max_series=2), Counters(max_series=2)
+    for code, model in (("queue_full", "a"), ("load_failed", "b"), ("queue_timeout", "c")):
+        worker.refuse(code, model)
+    refused = dict(worker.refused)
+    assert ("queue_timeout", "other") in refused
+    counter_transfer.add(owner, told(worker))
+    assert owner.refused == refused
+
+
 def test_what_was_told_is_not_told_again() -> None:
     counters, owner = counted(), Counters()
     counter_transfer.add(owner, told(counters))
