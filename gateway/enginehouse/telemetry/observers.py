@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import run_within
@@ -59,7 +61,7 @@ class Observers:
 
     def status(self) -> dict[str, Any]:
         """What observers of plugins show in ``/api/status``."""
-        asked = self._ask("status", lambda observer: dict(observer.status()))
+        asked = self._ask("status", lambda observer: for_json(observer.status()))
         return {key: value for _, shown in asked for key, value in shown.items()}
 
     def _ask(self, method: str, ask: Callable[[Observer], T]) -> Sequence[tuple[Observer, T]]:
@@ -119,6 +121,13 @@ class Observers:
     def _tell_change(self) -> None:
         if self.on_change is not None:
             self.on_change()
+
+
+def for_json(status: Mapping[str, Any]) -> dict[str, Any]:
+    """What a plugin shows of itself. Raises an exception if JSON cannot have it."""
+    shown = dict(status)
+    msgspec.json.encode(shown)
+    return shown
 
 
 def notify(callbacks: Callbacks, *facts: object) -> None:

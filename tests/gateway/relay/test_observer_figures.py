@@ -152,3 +152,14 @@ def test_a_series_has_a_text_for_each_label(labels: Any) -> None:
     with pytest.raises((ValueError, TypeError, AttributeError)):
         counters.count(SEEN, labels)
     assert counters.measured(SEEN) == [(("/never", "200"), 0, 0.0)]
+
+
+@pytest.mark.parametrize("status", [{"odd": object()}, {"odd": {(1, 2): 3}}, {object(): 1}, {"odd": "\udce9"}, 5])
+async def test_a_status_that_is_not_for_json_is_left_out(
+    house: OpenGateway, monkeypatch: pytest.MonkeyPatch, status: Any
+) -> None:
+    monkeypatch.setattr(Silent, "status", lambda _: status)
+    gateway = await house()
+    shown = msgspec.json.decode((await gateway.ask(gateway.get("/api/status"))).body)
+    assert "acme" in shown
+    assert "odd" not in shown

@@ -20,6 +20,7 @@ from enginehouse.config.schema import Config
 from enginehouse.config.shape import dotted
 from enginehouse.interfaces.services import Measured, Service
 from enginehouse.plugin_manager.registry import Registry
+from enginehouse.telemetry.observers import for_json
 
 
 class ServiceRun:
@@ -57,7 +58,7 @@ class ServiceRun:
 
     def status(self) -> Mapping[str, Any]:
         """What the service shows itself."""
-        return self._calls.ask(self._service.status) or {}
+        return self._calls.ask(lambda: for_json(self._service.status())) or {}
 
     def measure(self) -> Measured:
         """Its figures."""

@@ -81,7 +81,7 @@ class Diary(Service):
     def status(self) -> Mapping[str, Any]:
         if self.fault == "status":
             raise KeyError("ink")
-        return {"diary": self.seen}
+        return {"diary": object() if self.fault == "odd status" else self.seen}
 
     def measure(self) -> dict[MetricInfo, Any]:
         return {COUNT: [((), self.looked)]}
@@ -220,6 +220,7 @@ async def test_a_start_and_a_reload_tell_what_services_and_callers_refuse_with_a
         ("look", "running", "SystemExit: no ink"),
         ("look hangs", "running", None),
         ("status", "running", "KeyError: 'ink'"),
+        ("odd status", "running", "TypeError: Encoding objects of type object is unsupported"),
         ("stop", "running", None),
     ],
 )
