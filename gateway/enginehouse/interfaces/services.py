@@ -365,8 +365,8 @@ class Service(ABC):
         """Check the configuration and make what ``start`` needs; start nothing.
 
         Called before ``start``, by ``enginehouse check``, and with a configuration that may follow: some instances are
-        never started. Of ``gateway``, only ``table``, ``plugin`` and ``clock`` can be read before ``start``. Raise
-        ``ConfigError`` for a configuration with which the service cannot work.
+        never started. Of ``gateway``, only ``table``, ``types``, ``plugin`` and ``clock`` can be read before
+        ``start``. Raise ``ConfigError`` for a configuration with which the service cannot work.
         """
 
     @abstractmethod
