@@ -33,6 +33,8 @@ _EMPTY_S = 0.5
 """A file that was empty for so long is meant to be empty."""
 _MOST_LOOKS = 40
 """At a file that is being written: one every ``_QUIET_S``, until a reload gives up."""
+_MOST_TRIES = 4
+"""To work out one change; the last one on the event loop."""
 
 
 class Stamp(NamedTuple):
@@ -176,15 +178,19 @@ class Reloader:
 
         Raises ``ConfigError`` or ``PluginError``, and ``ShuttingDown`` for a gateway that ends meanwhile.
         """
-        while True:
+        for tries in reversed(range(_MOST_TRIES)):
             prepared, version = self.begin(new), self._current.version
-            await run_slowly(prepared.change.work_out)
+            if tries:
+                await run_slowly(prepared.change.work_out)
+            else:  # services change the configuration faster than a thread can work a change out
+                prepared.change.work_out()
             if not self._is_open:
                 raise ShuttingDown("The gateway is not running")
             self._current.path.relay.check_open()
             if version == self._current.version:  # else services have changed what this is a change of
-                self.complete(prepared)
-                return prepared
+                break
+        self.complete(prepared)
+        return prepared
 
     def begin(self, new: Config) -> PreparedReload:
         """Begin a change to ``new``, to work out and to ``complete``. Nothing changes yet. Raises ``PluginError``."""

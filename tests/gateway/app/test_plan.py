@@ -182,6 +182,24 @@ async def test_a_backend_that_joins_during_a_reload_stays(changing: Changing) ->
     assert (list(current.config.backends), current.config.models["m"].path) == (["found"], "q")
 
 
+async def test_a_reload_ends_however_fast_services_change_the_configuration(
+    changing: Changing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    current, loop, command = changing.gateway.current, asyncio.get_running_loop(), Files.command
+    changes: list[asyncio.Handle] = []
+
+    def changing_meanwhile(self: Files, spec: LaunchSpec) -> Sequence[str] | None:
+        if threading.current_thread() is not threading.main_thread():
+            changes.append(loop.call_soon_threadsafe(current.rejoin))
+        return command(self, spec)
+
+    monkeypatch.setattr(Files, "command", changing_meanwhile)
+    changing.path = "q"
+    await asyncio.wait_for(changing.gateway.reloader.reload(), 10)
+    assert current.config.models["m"].path == "q"
+    assert changes
+
+
 @pytest.mark.parametrize("end", ["reloader.close", "refuse_new"])
 async def test_a_gateway_that_ends_during_a_reload_is_not_changed(changing: Changing, end: str) -> None:
     reload = await changing.begin()
