@@ -120,7 +120,7 @@ class HostContext(NamedTuple):
         models = self.config.models
         return {
             replica: ManagedReplica(
-                replica.rpartition("@")[2],
+                replica.removeprefix(replica_name(each.model, "")),  # names may have the sign between them
                 each.model,
                 model,
                 self.drivers[model.engine_driver],

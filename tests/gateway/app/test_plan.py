@@ -135,6 +135,12 @@ async def test_a_start_looks_at_each_model_as_often_however_many_hosts_there_are
     assert looks_with(20) == 2 * looks_with(10)
 
 
+def test_a_model_may_have_the_sign_between_models_and_backends_in_its_name(registry: Registry) -> None:
+    gateway = Gateway(Config(models={"a@b": model(replicas=2), "b": model()}), registry)
+    managed = gateway.current.context.managed("local")
+    assert [each.backend for each in managed.values()] == ["a@b", "a@b-2", "b"]
+
+
 class Changing:
     """A gateway whose next configuration has the model ``m`` at another path."""
 
