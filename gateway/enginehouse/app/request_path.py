@@ -130,7 +130,7 @@ class RequestPath:
         """What gives requests their turns, with its plugin. Raises ``ConfigError`` or ``PluginError``."""
         how = "scheduler", self.config.scheduling.scheduler, "scheduling.scheduler"
         make = create(self.config, self.registry, *how).shares
-        return (identity(self.registry, *how), prepare(self.registry, *how[:2], make)) if make is not None else None
+        return (identity(self.registry, *how), prepare(self.registry, *how[:2], make)) if make else None
 
     def open(self, folder: Path, deliver: Deliver | None = None) -> None:
         """Read what the state folder keeps of callers and for protocols. Raises ``ConfigError`` or ``PluginError``.

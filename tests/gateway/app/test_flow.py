@@ -248,6 +248,19 @@ def test_a_turn_that_is_none_fails_its_request_alone(
     in_virtual_time(scenario())
 
 
+@pytest.mark.parametrize("shares", ["None", "False"])
+def test_a_scheduler_may_give_no_turns(in_virtual_time: Run, tmp_path: Path, install: Install, shares: str) -> None:
+    install("last_first", turns(shares=shares))
+
+    async def scenario() -> None:
+        async with House(tmp_path, '[scheduling]\nscheduler = "last_first"\n', count=1) as house:
+            clients = [house.send("crowd") for _ in range(3)]
+            await asyncio.sleep(10)
+            assert [round(client.took) for client in clients] == [1, 2, 3]
+
+    in_virtual_time(scenario())
+
+
 def test_a_scheduler_whose_turns_cannot_be_made_is_refused_at_start(tmp_path: Path, install: Install) -> None:
     install("last_first", turns(shares="True"))
     house = House(tmp_path, '[scheduling]\nscheduler = "last_first"\n')
