@@ -71,8 +71,8 @@ _NAMES = {
     "enginehouse_kit.discoverers": "Discoverer",
     "enginehouse_kit.guards": "Guard GuardAnswer GuardRequest",
     "enginehouse_kit.interceptors": """
-        Answer AnswerFilter Change Event EventKind InterceptedRequest Interceptor InterceptorAdapter Join Passed
-        Refuse Whole
+        Answer AnswerFilter Change ChosenInterceptor Event EventKind InterceptedRequest Interceptor InterceptorAdapter
+        Join Passed Refuse Whole
     """,
     "enginehouse_kit.limit_stores": "Limit LimitStore",
     "enginehouse_kit.protocols": """

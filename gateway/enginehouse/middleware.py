@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enginehouse._moved import find
 from enginehouse.aio.write_batch import BatchedTransport as BatchedTransport
 from enginehouse.domain.errors import ClientLeft as ClientLeft
 from enginehouse.domain.errors import GuardFailed as GuardFailed
@@ -27,3 +28,5 @@ from enginehouse.relay.response_writer import PassingWriter as PassingWriter
 from enginehouse.relay.response_writer import ResponseWriter as ResponseWriter
 from enginehouse.routing.body.read import model_named as model_named
 from enginehouse.routing.body.read import plain_json as plain_json
+
+__getattr__ = find  # for names that are in ``enginehouse_kit`` now

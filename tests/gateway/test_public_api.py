@@ -122,6 +122,7 @@ def test_a_name_that_has_moved_keeps_working_or_says_where_it_is(name: str, modu
         ("backends", "ScaleView", "scalers"),
         ("callers", "Limit", "limit_stores"),
         ("interceptors", "Refuse", "interceptors"),
+        ("middleware", "ChosenInterceptor", "interceptors"),
         ("interceptors", "GuardAnswer", "guards"),
         ("rescheduling", "MigrationMeans", "rescheduling"),
         ("rescheduling", "Migration", "rescheduling"),
