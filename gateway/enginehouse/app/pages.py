@@ -136,13 +136,13 @@ class Pages(NamedTuple):
     def _about(self, since: float) -> Mapping[str, Any]:
         config, current = self.current.config, self.current
         return {
+            **self.services.status(),
+            **current.path.observers.status(),
             "version": _version("enginehouse"),
             "compiled": COMPILED,
             "strategy": config.routing.strategy,
             "trace_url": config.telemetry.trace_url,
             "uptime_s": round(current.path.outside.clock.epoch() - since, 3),
-            **self.services.status(),
-            **current.path.observers.status(),
             "services": self.services.rows(),
             "kv_events": current.path.caches.figures(),
             "workers": self.workers(),

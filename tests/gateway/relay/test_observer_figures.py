@@ -154,6 +154,14 @@ def test_a_series_has_a_text_for_each_label(labels: Any) -> None:
     assert counters.measured(SEEN) == [(("/never", "200"), 0, 0.0)]
 
 
+async def test_a_status_replaces_nothing_of_the_gateway_s(house: OpenGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Silent, "status", lambda _: {"version": "mine", "backends": "mine", "own": 1})
+    gateway = await house()
+    shown = msgspec.json.decode((await gateway.ask(gateway.get("/api/status"))).body)
+    assert shown["own"] == 1
+    assert "mine" not in (shown["version"], shown["backends"])
+
+
 @pytest.mark.parametrize("status", [{"odd": object()}, {"odd": {(1, 2): 3}}, {object(): 1}, {"odd": "\udce9"}, 5])
 async def test_a_status_that_is_not_for_json_is_left_out(
     house: OpenGateway, monkeypatch: pytest.MonkeyPatch, status: Any
