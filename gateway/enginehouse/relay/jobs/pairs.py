@@ -143,5 +143,6 @@ class PrefillSlot(PrefillEngine):
         """Give it back."""
         self._may_take = False
         self._candidate.load.end()
-        if self._slot is not None:
-            self._slot.release()
+        slot, self._slot = self._slot, None  # which refers to this
+        if slot is not None:
+            slot.release()

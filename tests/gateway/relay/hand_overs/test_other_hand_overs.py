@@ -19,6 +19,7 @@ from enginehouse.rescheduling import ReschedulingSettings
 from enginehouse.routing_facts import Reason
 from enginehouse_kit.testing import candidate
 from tests.support.cluster_views import instance, view
+from tests.support.garbage import left_behind, without_collector
 from tests.support.model_engine import ModelEngine, StartModelEngine
 from tests.support.registries import registry_with
 from tests.support.served_gateway import MODEL, OpenGateway, ServedGateway
@@ -133,6 +134,20 @@ async def test_a_prefill_that_is_no_candidate_fails_the_request(
     WRONG["route"] = lambda: Route(MODEL, answers, Reason.MATCH, (MODEL,), prefill=STRANGER)
     reply = await gateway.ask(gateway.post(BODY, path=PATH))
     assert (reply.status, reply.code) == (500, "plugin_failed")
+
+
+async def test_nothing_is_left_to_the_garbage_collector(house: OpenGateway, model_engine: StartModelEngine) -> None:
+    gateway = await opened(house, await model_engine(), await model_engine())
+    gateway.gateway.engines.remote.report("a", 1)
+
+    async def ask() -> None:
+        assert (await gateway.ask(gateway.post({**BODY, "stream": True}, path=PATH))).status == 200
+        await gateway.quiet()
+
+    await ask()  # makes what is made once
+    with without_collector():
+        await ask()
+        assert not left_behind()
 
 
 async def test_its_own_refusal_is_the_clients(house: OpenGateway, model_engine: StartModelEngine) -> None:
