@@ -62,7 +62,7 @@ class WaitingStream(Protocol):
     def has_begun(self) -> bool: ...
 
     def write(self, piece: bytes) -> bool:
-        """Write whole events or comments, which begins the stream. ``False`` if the client cannot have them now."""
+        """Write whole events or comments, which begins the stream. ``False`` if the client cannot have them."""
 
 
 class RequestContents(NamedTuple):

@@ -81,8 +81,9 @@ class RelayedRequest(Request):
     @property
     def waiting_reply(self) -> Reply | None:
         requirements = self.job.requirements
-        waits = requirements is not None and requirements.stream and not self._reply.begun
-        return self._reply if waits else None
+        if requirements is None or not requirements.stream or self._reply.begun or self.has_ended:
+            return None
+        return self._reply
 
     @property
     def pieces(self) -> int | None:

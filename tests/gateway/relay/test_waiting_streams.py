@@ -87,3 +87,28 @@ async def test_an_observer_that_fails_or_writes_nonsense_harms_no_stream(
     served.streams(EVENTS, DONE, served.END)
     await managed.gets_ready()
     assert (await read_to_the_end(client)).endswith(EVENTS + DONE)
+
+
+@pytest.mark.parametrize("begins", [False, True])
+async def test_nothing_is_written_to_a_stream_that_has_ended(
+    begins: bool, house: OpenGateway, engine: StartEngine, launched: Launch
+) -> None:
+    gateway = await house(await engine(), models={"m": {}})
+    managed = launched(gateway, "a")
+    seen: list[WaitingStream] = []
+
+    def keep(streams: Sequence[WaitingStream]) -> None:
+        seen.extend(streams)
+        if begins:
+            streams[0].write(b": soon\n\n")
+
+    observe(gateway, keep)
+    client = await gateway.client()
+    client.send(gateway.post({}, stream=True))
+    await managed.starting()
+    gateway.wait_for(1)
+    [live] = gateway.relay.live
+    live.cancel()
+    assert not seen[0].write(b": too late\n\n")
+    assert b"cancelled" in (await client.reply()).body
+    assert (await client.ask(gateway.get("/health"))).status == 200, "the next answer on the connection is whole"
