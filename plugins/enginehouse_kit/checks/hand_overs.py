@@ -20,10 +20,11 @@ from enginehouse.errors import ModelNotFound, UpstreamError
 from enginehouse.hand_overs import PairChoice, PrefillEngine
 from enginehouse.routing_facts import Reason
 from enginehouse_kit.drivers import OpenAICompatibleDriver
-from enginehouse_kit.expect import expect
+from enginehouse_kit.expect import expect, within
 from enginehouse_kit.fake_engine import FakeEngineClient
 from enginehouse_kit.make import candidate, requirements
 
+_LONGEST_S = 5.0
 _PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/tokenize")
 _BODY = b'{"model":"m","prompt":"Hi","messages":[{"role":"user","content":"Hi"}]}'
 _ANSWERS = (b'{"kv_transfer_params":{"a":1}}', b"{}", b"nonsense", b'data: {"error":{"message":"no"}}\n\n')
@@ -83,7 +84,7 @@ def check_hand_over(factory: Callable[[], HandOver]) -> None:
     """Check a hand-over against the rules of its interface. Raises ``AssertionError``.
 
     Its routes lead to none of the replicas that failed, and the same choice gives the same route. It takes the engine
-    before it asks it, and prepares bytes, whatever the engine answers.
+    before it asks it, and prepares bytes within 5 seconds, whatever the engine answers.
     """
     for driver in (_Plain(), _HandsOver(), _Bootstraps()):
         drivers = {each.backend: support_of(driver) for each in _CANDIDATES}
@@ -92,7 +93,8 @@ def check_hand_over(factory: Callable[[], HandOver]) -> None:
                 _check_route(factory(), path, drivers, failed)
             for answer in (*_ANSWERS, UpstreamError("it broke off")):
                 for takes in (True, False):
-                    asyncio.run(_check_prepare(factory(), _Prefill(path, drivers, answer, takes)))
+                    prepared = _check_prepare(factory(), _Prefill(path, drivers, answer, takes))
+                    asyncio.run(within(_LONGEST_S, "prepare and what goes on", prepared))
 
 
 def _check_route(it: HandOver, path: str, drivers: Mapping[str, DriverSupport], failed: tuple[str, ...]) -> None:
