@@ -79,12 +79,13 @@ class RequestPath:
         self.caches = FollowedCaches(
             lambda name: Client(self.relay.context.upstreams[name], self.config.checks.timeout)
         )
-        context = self._context(queues, traces)
+        context = self._context(queues)
         self.relay = Relay(context, RecordDelivery(self.observers.callbacks("finished"), outside.clock.now))
         for plugin, observer in observers:
             aside = partial(self.relay.asides.send, plugin)
             prepare(registry, "observer", plugin.type, partial(context.counters.lend, observer))
             prepare(registry, "observer", plugin.type, partial(observer.use_aside, aside))
+        context.tracer = build_tracer(config.telemetry, self.exporter, traces)
         use_middleware(middleware, config, registry, context)
         context.web_sockets = find_only(config, registry, "web_socket_server", "serve WebSockets")
         self.observers.add(context.waiting_room)  # it looks for slots at what they hear
@@ -98,7 +99,7 @@ class RequestPath:
             lambda: self.config.scheduling.never_load_for,
         )
 
-    def _context(self, queues: Mapping[str, RequestQueue], traces: TraceTaker | None) -> RelayContext:
+    def _context(self, queues: Mapping[str, RequestQueue]) -> RelayContext:
         config, clock = self.config, self.outside.clock
         room = WaitingRoom(
             lambda model: self.fleet.snapshot.candidates(model),
@@ -115,7 +116,6 @@ class RequestPath:
             queues=queues,
             observers=self.observers,
             clock=clock,
-            tracer=build_tracer(config.telemetry, self.exporter, traces),
             max_series=config.telemetry.max_series,
             protocols={path: each for each in self.protocols.values() for path in each.paths},
             engine_memory=self.outside.engine_memory,

@@ -87,7 +87,6 @@ class RelayContext:
         queues: Mapping[str, RequestQueue],
         observers: Observers,
         clock: Clock,
-        tracer: Tracer | None,
         max_series: int,
         protocols: Mapping[str, ClientProtocol],
         engine_memory: EngineMemory,
@@ -100,7 +99,7 @@ class RelayContext:
         self.upstreams = upstreams
         self.queues = queues
         self.clock = clock
-        self.tracer = tracer
+        self.tracer: Tracer | None = None
         self.protocols = protocols
         self.engine_memory = engine_memory
         self.continuer = continuer

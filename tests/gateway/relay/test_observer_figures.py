@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import Observer, PluginError, RequestRecord
+from enginehouse import Exporter, Observer, PluginError, RequestRecord
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered, Registry
-from enginehouse.records import Figures
+from enginehouse.records import Figures, Sampling, TelemetrySettings
 from enginehouse.services import MetricInfo
 from enginehouse.telemetry import metric_list
 from enginehouse.telemetry.counters import Counters
@@ -160,6 +160,32 @@ async def test_a_status_replaces_nothing_of_the_gateway_s(house: OpenGateway, mo
     shown = msgspec.json.decode((await gateway.ask(gateway.get("/api/status"))).body)
     assert shown["own"] == 1
     assert "mine" not in (shown["version"], shown["backends"])
+
+
+async def test_an_exporter_has_its_figures_before_all_else() -> None:
+    class Counts(Exporter):
+        metrics = (ALL,)
+
+        def use_figures(self, figures: Figures) -> None:
+            self._figures = figures
+
+        def sampling(self, settings: TelemetrySettings) -> Sampling | None:
+            self._figures.count(ALL)
+            return Sampling(1.0, follows_parent=True)
+
+        def prepare(self, settings: TelemetrySettings, collect: Any, observe: Any) -> None: ...
+
+        def start(self) -> None: ...
+
+        def admits(self) -> bool:
+            return True
+
+        def add(self, request: Any) -> None: ...
+
+        async def close(self) -> None: ...
+
+    gateway = Gateway(Config(), with_observers(counts=Counts))
+    assert gateway.relay.context.tracer is not None
 
 
 @pytest.mark.parametrize("status", [{"odd": object()}, {"odd": {(1, 2): 3}}, {object(): 1}, {"odd": "\udce9"}, 5])
