@@ -10,7 +10,7 @@ from enginehouse import Observer, RequestRecord, Requirements, Route
 from enginehouse.records import Figures, ReadContents, RequestContents, SendAside
 from enginehouse.services import Configured, MetricInfo
 from enginehouse.tickets import SwapDone
-from enginehouse_kit.testing import check_observer
+from enginehouse_kit.testing import check_observer, request_record
 
 
 class Late(Observer):
@@ -133,6 +133,19 @@ class ForgetsTheJudge(Judges):
         raise LookupError(record.id)
 
 
+class JudgesAgain(Observer):
+    """Sends another request whenever one has ended, from its start on."""
+
+    def use_aside(self, aside: SendAside) -> None:
+        self._aside = aside
+
+    def start(self) -> None:
+        self._send(request_record("a"))
+
+    def _send(self, record: RequestRecord) -> None:
+        self._aside("judge", RequestContents("/v1/completions", [], b"{}"), record.id, self._send)
+
+
 class JudgesLater(Observer):
     def with_contents(self, configured: Configured) -> Any:
         return "later"
@@ -187,3 +200,4 @@ def test_an_observer_that_keeps_the_rules_passes() -> None:
     check_observer(Queues)
     check_observer(Counts)
     check_observer(Judges)
+    check_observer(JudgesAgain)
