@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
-from enginehouse.domain.errors import RequestError, UpstreamError, UpstreamTimeout
+from enginehouse.domain.errors import EnginehouseError, RequestError, UpstreamError, UpstreamTimeout
+from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate, Route
 from enginehouse.interfaces.drivers import EngineResponse
 from enginehouse.interfaces.hand_overs import PrefillEngine
@@ -14,7 +15,9 @@ from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.upstream.client import Client
 from enginehouse.routing.body.rewrite import replace_model
-from enginehouse.telemetry.plugin_failures import await_plugin, wrong_result
+from enginehouse.telemetry.plugin_failures import await_plugin, plugin_failed, wrong_result
+
+T = TypeVar("T")
 
 _LONGEST_S = 3600.0
 """The time limit of an engine that has none."""
@@ -43,7 +46,7 @@ async def prepare_pair(
     plugin, hand_over = found
     slot, go_on = PrefillSlot(job, route.prefill), None
     try:
-        made = await await_plugin(plugin, hand_over.prepare, slot, route, body)
+        made = await _step(plugin, hand_over.prepare, slot, route, body)
         if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], bytes)):
             raise wrong_result(plugin, "returned no body, and what goes on, from prepare")
         asked, go_on = made
@@ -51,8 +54,18 @@ async def prepare_pair(
         if go_on is None:
             slot.release()
     if go_on is not None:
-        slot.go_on(await_plugin(plugin, go_on), lost)
+        slot.go_on(_step(plugin, go_on), lost)
     return asked, slot if go_on is not None else None
+
+
+async def _step(plugin: PluginId, method: Callable[..., Awaitable[T]], *arguments: object) -> T:
+    """As ``await_plugin``, but only a ``RequestError`` passes: any other one says nothing to the client."""
+    try:
+        return await await_plugin(plugin, method, *arguments)
+    except RequestError:
+        raise
+    except EnginehouseError as error:
+        raise plugin_failed(plugin, error) from error
 
 
 class PrefillSlot(PrefillEngine):

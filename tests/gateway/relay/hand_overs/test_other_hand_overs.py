@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from enginehouse import HandOver, Role, Route
+from enginehouse import ConfigError, HandOver, Role, Route
 from enginehouse.errors import UpstreamError
 from enginehouse.hand_overs import GoOn, PairChoice, PrefillEngine
 from enginehouse.plugin_manager.registry import Registry
@@ -62,6 +62,10 @@ def fail() -> None:
     raise SystemExit
 
 
+def refuse_configuration() -> None:
+    raise ConfigError("nothing for a client")
+
+
 @pytest.fixture(scope="session")
 def registry() -> Registry:
     return registry_with("hand_over", "marks", Marks, instead_of="pairs")
@@ -104,7 +108,9 @@ async def test_it_knows_a_way_of_its_own(house: OpenGateway, model_engine: Start
         ("prepare", lambda: None),
         ("prepare", lambda: ("text", None)),
         ("prepare", lambda: (b"{}", "text")),
+        ("prepare", refuse_configuration),
         ("go_on", fail),
+        ("go_on", refuse_configuration),
     ],
 )
 async def test_a_request_that_it_fails_names_it(
@@ -116,7 +122,7 @@ async def test_a_request_that_it_fails_names_it(
         answers.scripts = [()]
     gateway = await opened(house, reads, answers)
     gateway.gateway.engines.remote.report("a", 1)
-    reply = await gateway.ask(gateway.post(BODY, path=PATH))
+    reply = await asyncio.wait_for(gateway.ask(gateway.post(BODY, path=PATH)), 10)
     assert (reply.status, reply.code) == (500, "plugin_failed")
     assert b"hand_over 'marks'" in reply.body
     await gateway.quiet()
