@@ -10,8 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 
 from enginehouse.drivers import EngineClient, ThinkingFields
-from enginehouse.errors import NotFound
-from enginehouse.protocols import PageRequest
+from enginehouse.protocols import PageRequest, no_engine
 
 __all__ = [
     "ChatPiece",
@@ -28,10 +27,6 @@ Envelope = Mapping[str, Any]
 """An error object as OpenAI has it: ``{"error": {"message", "type", "code", "param", ...}}``."""
 
 
-def _no_engine(backend: str) -> EngineClient:
-    raise NotFound(f"There is no backend '{backend}'")
-
-
 class ProtocolRequest(msgspec.Struct, frozen=True):
     """A client's request, as far as a protocol reads it."""
 
@@ -43,7 +38,7 @@ class ProtocolRequest(msgspec.Struct, frozen=True):
     """The name of the client's key; empty if no keys are set."""
     backends: Sequence[str] = ()
     """In ``native``: those that may serve it."""
-    engine: Callable[[str], EngineClient] = _no_engine
+    engine: Callable[[str], EngineClient] = no_engine
     """In ``native``: returns a client of a backend's engine. It raises ``NotFound`` for an unknown backend."""
 
 

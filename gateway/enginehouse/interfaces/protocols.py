@@ -8,7 +8,13 @@ from typing import Any, Protocol
 
 import msgspec
 
+from enginehouse.domain.errors import NotFound
 from enginehouse.interfaces.drivers import EngineClient, ThinkingFields
+
+
+def no_engine(backend: str) -> EngineClient:
+    """The ``engine`` of a request without a gateway. Raises ``NotFound``."""
+    raise NotFound(f"There is no backend '{backend}'")
 
 
 class PageRequest(msgspec.Struct, frozen=True):
@@ -24,7 +30,7 @@ class PageRequest(msgspec.Struct, frozen=True):
     body: bytes
     models: Sequence[Mapping[str, Any]]
     caller: str
-    engine: Callable[[str], EngineClient]
+    engine: Callable[[str], EngineClient] = no_engine
 
 
 class ClientProtocol(Protocol):
