@@ -107,29 +107,6 @@ def test_every_command_that_a_page_names_exists(page: Path) -> None:
     assert named <= {*enginehouse.list_commands(click.Context(enginehouse)), *COMMANDS_OF_CONTRIB}
 
 
-def options(words: list[str]) -> set[str]:
-    """Those of the command that ``words`` begin with."""
-    command: click.Command = enginehouse
-    context = click.Context(enginehouse)
-    for word in words:
-        found = command.get_command(context, word) if isinstance(command, click.Group) else None
-        command = found or command
-    return {"--help", "--version", *(name for each in command.params for name in (*each.opts, *each.secondary_opts))}
-
-
-@pytest.mark.parametrize(
-    "page", [*PAGES, *sorted((ROOT / "plugins").glob("*/README.md"))], ids=lambda page: str(page.relative_to(ROOT))
-)
-def test_every_option_that_a_page_names_exists(page: Path) -> None:
-    text = page_text(page)
-    lines = re.findall(r"`enginehouse (\w[^`|>#]*)`", text)
-    lines += re.findall(r"^(?:\$ )?enginehouse (\w[^|>#\n]*)", text, re.MULTILINE)
-    for words in (line.partition(" -- ")[0].split() for line in lines):
-        if words[0] not in COMMANDS_OF_CONTRIB:
-            named = {word.partition("=")[0] for word in words if re.match(r"--[a-z]", word)}
-            assert named <= options([word for word in words if not word.startswith("-")]), words
-
-
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if page.parent.name != "coming-from"], ids=lambda page: str(page.relative_to(ROOT))
 )
