@@ -163,6 +163,13 @@ class Series:
                     self.inter_token.observe((facts.ended - first_byte) / (events - 1))
 
 
+def label_texts(metric: MetricInfo, labels: Sequence[str]) -> list[str]:
+    """The values of a metric's labels, as they may stand on a page. Raises ``ValueError`` for too few or too many."""
+    if len(labels) != len(metric.labels):
+        raise ValueError(f"{metric.name} has the labels {metric.labels}, got values for {len(labels)}")
+    return [shortened(each.encode(errors="replace").decode()) for each in labels]
+
+
 class Counters:
     """Everything counted since the gateway started.
 
@@ -233,9 +240,7 @@ class Counters:
         known, key = self.by_metric[metric], _key_of(labels)
         if key in known or metric in self._own:
             return key
-        if len(labels) != len(metric.labels):
-            raise ValueError(f"{metric.name} has the labels {metric.labels}, got values for {len(labels)}")
-        key = _key_of([shortened(each.encode(errors="replace").decode()) for each in labels])
+        key = _key_of(label_texts(metric, labels))
         return key if key in known or len(known) < self.max_series else _key_of([OTHER] * len(labels))
 
     def labelled(self, metric: MetricInfo) -> list[tuple[tuple[str, ...], Any]]:

@@ -20,6 +20,7 @@ from enginehouse.config.schema import Config
 from enginehouse.config.shape import dotted
 from enginehouse.interfaces.services import Measured, Service
 from enginehouse.plugin_manager.registry import Registry
+from enginehouse.telemetry.counters import label_texts
 from enginehouse.telemetry.observers import for_json
 
 
@@ -62,7 +63,15 @@ class ServiceRun:
 
     def measure(self) -> Measured:
         """Its figures."""
-        return self._calls.ask(self._service.measure) or {}
+        return self._calls.ask(lambda: _checked(self._service.measure())) or {}
+
+
+def _checked(measured: Measured) -> Measured:
+    """``measured`` with a text for each label and a number for each series. Raises if it is anything else."""
+    return {
+        metric: [(label_texts(metric, labels), value + 0.0) for labels, value in series]
+        for metric, series in measured.items()
+    }
 
 
 ServiceRuns = Mapping[str, ServiceRun]

@@ -84,7 +84,8 @@ class Diary(Service):
         return {"diary": object() if self.fault == "odd status" else self.seen}
 
     def measure(self) -> dict[MetricInfo, Any]:
-        return {COUNT: [((), self.looked)]}
+        faults = {"too many labels": (("a",), 1), "no number": ((), "many"), "no pair": 1}
+        return {COUNT: [faults.get(self.fault, ((), self.looked))]}
 
 
 @pytest.fixture
@@ -221,6 +222,9 @@ async def test_a_start_and_a_reload_tell_what_services_and_callers_refuse_with_a
         ("look hangs", "running", None),
         ("status", "running", "KeyError: 'ink'"),
         ("odd status", "running", "TypeError: Encoding objects of type object is unsupported"),
+        ("too many labels", "running", "ValueError: acme_looks has the labels (), got values for 1"),
+        ("no number", "running", 'TypeError: can only concatenate str (not "float") to str'),
+        ("no pair", "running", "TypeError: cannot unpack non-iterable int object"),
         ("stop", "running", None),
     ],
 )
@@ -233,6 +237,7 @@ async def test_one_that_fails_or_hangs_harms_nobody(
 
     def found() -> Mapping[str, Any]:
         house.services.status()
+        list(house.services.families())
         return row(house) or {}
 
     await until(lambda: (found()["state"], found()["error"]) == (state, error))
