@@ -34,7 +34,7 @@ def hub() -> Iterator[PlayedHub]:
 
 
 @pytest.fixture
-def gateway(hub: PlayedHub, tmp_path: Path) -> Gateway:
+async def gateway(hub: PlayedHub, tmp_path: Path) -> Gateway:
     config = {
         "models": {"served": {"driver": "sim"}},
         "pull": {"hub": hub.url, "registry": hub.url, "folder": str(tmp_path)},
