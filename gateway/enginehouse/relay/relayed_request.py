@@ -267,7 +267,8 @@ class RelayedRequest(Request):
         if complete and head.status >= 400 and not (job.raw or head.opaque or head.stream):
             head, whole = readable_error(head, whole, reply.form, chosen, job.requirements)
         stream = head.stream and not job.raw
-        renames = job.context.renames and not job.raw and head.status < 300 and (head.stream or head.json)
+        is_named = head.stream or (head.json and not reply.status)  # JSON in a begun stream becomes an error event
+        renames = job.context.renames and not job.raw and head.status < 300 and is_named
         if renames and (chosen.name_there or chosen.model) != route.requested:
             reply.name_model(route.requested, stream=stream)
         if job.hides_usage and head.stream and head.status == 200:

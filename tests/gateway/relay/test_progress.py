@@ -272,6 +272,21 @@ async def test_an_answer_that_is_no_stream_becomes_an_error_event(
     assert dict(series.keys[""].requests) == {(status if status >= 400 else 502, "match"): 1}
 
 
+async def test_an_answer_that_is_no_stream_becomes_an_error_event_under_an_alias_too(
+    house: OpenGateway, engine: StartEngine, launched: Launch
+) -> None:
+    served = await engine()
+    gateway = await house(served, scheduling=REPORTED, models={"m": {}}, routing={"aliases": {"other": "m"}})
+    managed = launched(gateway, "a")
+    client = await gateway.client()
+    client.send(gateway.post({"model": "other"}, stream=True))
+    await managed.starting()
+    served.says(b'{"choices": [], "model": "m"}')
+    gateway.wait_for(6)
+    await managed.gets_ready()
+    assert error_in((await client.reply()).body)["details"]["status"] == 200
+
+
 async def test_an_answer_that_is_no_stream_is_passed_on_up_to_a_limit(waiting: WaitingStream) -> None:
     gateway, served, managed, client = await waiting()
     served.says(b"x" * (1 << 20), 400)
