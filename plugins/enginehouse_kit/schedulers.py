@@ -111,10 +111,13 @@ class SchedulingState:
         return 0 < self.limits.max_loads <= len(self.swaps.loads())
 
     def running(self) -> list[str]:
-        """The ``running`` argument of a swapper: running replicas and swap targets, the least recently used first."""
+        """The ``running`` argument of a swapper: running replicas and swap targets, the least recently used first.
+
+        Without the target of a cancelled swap that the host has no longer: it has stopped.
+        """
         running = dict.fromkeys(self.effects.running())
         if self.swaps.touched:
-            running.update(dict.fromkeys(self.swaps.targets()))
+            running.update(dict.fromkeys(each for each in self.swaps.targets() if each in self._host.replicas))
         return self.usage.least_recent_first(running)
 
     def evictions(self, target: str, running: Sequence[str], cramped: bool = False) -> Sequence[str]:

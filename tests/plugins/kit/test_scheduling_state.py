@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from enginehouse import ReplicaState, Swapper
@@ -160,6 +161,16 @@ def test_a_started_swap_is_remembered() -> None:
     assert view.running() == ["a", "b"]
     assert view.is_loading_enough()
     assert view.swaps.loading("b") is not None
+
+
+def test_swappers_are_not_told_of_a_load_whose_replica_is_gone() -> None:
+    scheduler, effects = state(ready="b")
+    scheduler.start("a", [], ["b"], cramped=False)
+    assert sorted(scheduler.running()) == ["a", "b"]
+    host = msgspec.structs.replace(effects.facts, replicas={"b": effects.facts.replicas["b"]})
+    scheduler.reconfigure(OneAtATime(), host, SchedulingLimits())
+    effects.states.pop("a", None)
+    assert scheduler.running() == ["b"]
 
 
 @pytest.mark.parametrize("obstacle", SwapObstacle)
