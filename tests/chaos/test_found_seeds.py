@@ -15,6 +15,7 @@ SEEDS = {
     54115: "a flood that arrives slowly outlasts the faults",
     65922: "a client of HTTP/1.0 reads too slowly",
     76456: "requests wait behind an answer that is not read when their client ends",
+    621852: "the gateway stops while a server that loads models itself unloads one, and hangs",
     665924: "a reload removes a model that is being loaded, and another one needs its memory in the same step",
     699443: "a stream that progress has begun, under another name, is answered with JSON",
 }

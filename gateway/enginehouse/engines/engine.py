@@ -305,11 +305,14 @@ class Engine(StartingEngine):
             self._become(self.state, self.problem, again=True)
 
     async def leave(self) -> None:
-        """Stop watching an engine that runs on."""
+        """Stop watching an engine that runs on. A server elsewhere is not waited for while it unloads."""
+        left: set[asyncio.Future[Any]] = set(self._endings) if self.elsewhere else set()
         if self._watching is not None and self.run is not None:
-            self._watching.cancel()
-            self.run.exited.cancel()
-            await asyncio.wait({self._watching, self.run.exited})
+            left |= {self._watching, self.run.exited}
+        for each in left:
+            each.cancel()
+        if left:
+            await asyncio.wait(left)
 
     async def end_hung(self, problem: str) -> None:
         """Kill a ready engine that hangs. It fails with ``problem``, and may be started again."""

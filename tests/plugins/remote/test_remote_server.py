@@ -7,6 +7,7 @@ import pytest
 
 from enginehouse.backends import LoadingBackend
 from enginehouse.config.schema import ModelSettings
+from enginehouse.domain.replica import ReplicaState
 from enginehouse.drivers import EngineClient, EventClient, LoadedModel, LoadNews, SupportsLoading
 from enginehouse.engines.engine import Engine, EngineListener
 from enginehouse.engines.host_context import ManagedReplica
@@ -120,6 +121,23 @@ async def test_a_load_has_the_time_limit_of_the_configuration_in_force() -> None
     await supervisor.bring_up()
     assert scene.timeouts[0] == 30.0
     await supervisor.stop()
+
+
+async def test_a_server_that_hangs_while_it_unloads_is_left_at_once() -> None:
+    scene = RemoteSetting()
+    engine = Engine(
+        managed(scene, 20.0),
+        launches(FakeLauncher()),
+        connect=lambda address: FakeClient({}),
+        listener=EngineListener(),
+    )
+    await engine.bring_up()
+    scene.driver.answer.clear()  # the server hangs
+    stopping = asyncio.ensure_future(engine.stop())
+    await settled(lambda: len(scene.timeouts))
+    stopping.cancel()
+    await within(engine.leave())
+    assert engine.state is ReplicaState.STOPPED  # else it asks on
 
 
 async def test_a_load_runs_until_the_server_unloads_the_model() -> None:
