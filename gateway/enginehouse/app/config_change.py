@@ -46,7 +46,7 @@ class CurrentConfig:
         self.engines = engines
         self.prober = prober
         self.context = context
-        self.joined = JoinedBackends(path.config, path.registry.types("driver"))
+        self.joined = JoinedBackends(path.config, path.registry)
         self.sizes = ModelSizes()
         self.version = 1
         self.on_change: Callable[[], None] = lambda: None

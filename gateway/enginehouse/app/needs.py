@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 
-from enginehouse.config.schema import Config, LimitSettings, ModelSettings, ReplicaRange
+from enginehouse.config.schema import BackendSettings, Config, LimitSettings, ModelSettings, ReplicaRange
 from enginehouse.config.shape import Path, dotted
 from enginehouse.domain.errors import ConfigError
 from enginehouse.domain.replica import Role
@@ -47,6 +47,13 @@ def unmet_needs(config: Config, registry: Registry) -> Iterator[ConfigError]:
             registry.get(kind, type, dotted(path))
         except ConfigError as error:  # noqa: PERF203 - of each
             yield error
+
+
+def unmet_by(name: str, backend: BackendSettings, registry: Registry) -> str:
+    """Why no enabled plugin serves a found backend as it wants to be served; empty if one does."""
+    keys = dotted(("backends", name)) + "."
+    errors = unmet_needs(Config(backends={name: backend}), registry)
+    return next((f"{each.problem}: {each.remedy}" for each in errors if each.key.startswith(keys)), "")
 
 
 def service_table(registry: Registry, type: str) -> str:

@@ -10,12 +10,14 @@ import msgspec
 from msgspec.inspect import Type, type_info
 from msgspec.structs import replace
 
+from enginehouse.app.needs import unmet_by
 from enginehouse.config.decode import Decoder
 from enginehouse.config.rules import LOCAL_HOST, url_problem
 from enginehouse.config.schema import BackendSettings, Config, HostSettings, ReplicaRange, SizedRange
 from enginehouse.config.secrets import Secret
 from enginehouse.config.shape import dotted
 from enginehouse.interfaces.services import FoundBackend
+from enginehouse.plugin_manager.registry import Registry
 
 
 class Offer(NamedTuple):
@@ -46,15 +48,12 @@ class Joined(NamedTuple):
 
 
 class JoinedBackends:
-    """All that services found. ``in_force``: what of it the configuration has now, at first ``config`` without any.
+    """All that services found. ``in_force``: what of it the configuration has now, at first ``config`` without any."""
 
-    ``drivers``: the types of the installed drivers.
-    """
-
-    def __init__(self, config: Config, drivers: Collection[str]) -> None:
+    def __init__(self, config: Config, registry: Registry) -> None:
         self.in_force = Joined(config)
         self.found: Mapping[str, FoundBackend] = {}
-        self._drivers = drivers
+        self._registry = registry
 
     def joined_to(self, config: Config) -> Joined:
         """``config`` with the found backends, and the hosts that they bring. What is configured wins over them.
@@ -86,12 +85,12 @@ class JoinedBackends:
         known = self.in_force.offers.get(name)
         if known is not None and known.found == found:
             return known
-        if found.driver not in self._drivers:
-            return f"there is no driver '{found.driver}'; install it"
         if problem := url_problem(found.url):
             return f"its url {problem}"
         settings = _settings(found)
-        return settings if isinstance(settings, str) else Offer(found, settings)
+        if isinstance(settings, str):
+            return settings
+        return unmet_by(name, settings, self._registry) or Offer(found, settings)
 
 
 def _settings(found: FoundBackend) -> BackendSettings | str:

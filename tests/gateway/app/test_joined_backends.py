@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 import pytest
 
 from enginehouse.app.service_changes import JoinedBackends
 from enginehouse.backends import FoundBackend
-from enginehouse.config.schema import Config
+from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.domain.replica import Role
+from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.plugin_manager.registry import Registry
+from tests.support.routing import BUNDLED
 
 CONFIG = msgspec.convert(
     {
@@ -22,7 +27,11 @@ A = FoundBackend(url="http://a:1")
 
 
 def joined(**found: FoundBackend) -> JoinedBackends:
-    it = JoinedBackends(CONFIG, ("openai", "sim"))
+    return joined_with(BUNDLED, found)
+
+
+def joined_with(plugins: Registry, found: Mapping[str, FoundBackend]) -> JoinedBackends:
+    it = JoinedBackends(CONFIG, plugins)
     it.found = found
     it.in_force = it.joined_to(CONFIG)
     return it
@@ -41,7 +50,7 @@ def test_found_backends_join_and_leave_again() -> None:
     [
         ("own", A, "already"),
         ("launched", A, "already"),
-        ("x", FoundBackend(url="http://x:1", driver="olama"), "no driver 'olama'"),
+        ("x", FoundBackend(url="http://x:1", driver="olama"), "unknown driver 'olama'"),
         ("x", FoundBackend(url="ftp://x:1"), "not the address"),
         ("x", FoundBackend(url="http://x:1", models={"m": {"context": 5}}), "models.m.context: unknown key"),
         ("x", FoundBackend(url="http://x:1", concurrency=-1), "concurrency"),
@@ -50,9 +59,25 @@ def test_found_backends_join_and_leave_again() -> None:
 def test_what_the_configuration_cannot_have_is_left_out_with_its_reason(
     name: str, backend: FoundBackend, why: str
 ) -> None:
-    it = joined(good=A, **{name: backend}).in_force
+    it = joined_with(BUNDLED, {"good": A, name: backend}).in_force
     assert {*it.config.backends} == {"own", "good"}
     assert why in it.refused[name]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "backend"),
+    [
+        ("pairs", FoundBackend(url="http://x:1", driver="sglang", role=Role.PREFILL)),
+        ("pairs", FoundBackend(url="http://x:1", driver="vllm", role=Role.DECODE)),
+        ("remote", FoundBackend(url="http://x:1", driver="llamacpp_router")),
+    ],
+)
+def test_one_that_a_disabled_plugin_would_serve_is_left_out_as_if_it_were_configured(
+    plugin: str, backend: FoundBackend
+) -> None:
+    disabled = load_plugins(PluginSettings(disabled=[plugin])).registry
+    assert f"enable the plugin '{plugin}'" in joined_with(disabled, {"good": A, "x": backend}).in_force.refused["x"]
+    assert not joined(x=backend).in_force.refused
 
 
 def test_all_that_a_backend_says_of_itself_is_in_force() -> None:

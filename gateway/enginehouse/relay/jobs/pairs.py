@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
+from enginehouse.aio.timeouts import leave
 from enginehouse.domain.errors import EnginehouseError, RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate, Route
@@ -46,7 +47,7 @@ async def prepare_pair(
     plugin, hand_over = found
     slot, go_on = PrefillSlot(job, route.prefill), None
     try:
-        made = await _step(plugin, hand_over.prepare, slot, route, body)
+        made = await _in_time(slot, _step(plugin, hand_over.prepare, slot, route, body))
         if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], bytes)):
             raise wrong_result(plugin, "returned no body, and what goes on, from prepare")
         asked, go_on = made
@@ -68,12 +69,30 @@ async def _step(plugin: PluginId, method: Callable[..., Awaitable[T]], *argument
         raise plugin_failed(plugin, error) from error
 
 
+async def _in_time(slot: PrefillSlot, preparing: Coroutine[Any, Any, T]) -> T:
+    """What ``preparing`` returns. Raises ``UpstreamTimeout`` if it takes too long, besides its wait for ``slot``."""
+    limit = 2 * slot.longest  # its question to the engine has that limit, too
+    task = asyncio.ensure_future(preparing)
+    try:
+        while not (await asyncio.wait({task}, timeout=limit))[0]:
+            if not slot.waited:
+                raise UpstreamTimeout(f"The prompt was not read at backend '{slot.backend}' within {limit:g} s")
+            slot.waited = slot.waits
+        return task.result()
+    finally:
+        leave(task)
+        del task  # a failure refers to this frame
+
+
 class PrefillSlot(PrefillEngine):
     """The engine of ``candidate``, of whose load it has a share, and a slot of its queue if it has one.
 
     Call ``release`` or ``go_on`` once. The queue may still grant or refuse the slot of a request that was cancelled in
-    the same step of the event loop.
+    the same step of the event loop. ``longest``: the seconds that an answer of its engine may take. ``waited``: in the
+    queue, since this was last reset.
     """
+
+    waited = False
 
     def __init__(self, job: Job, candidate: Candidate) -> None:
         self.path = job.engine_path
@@ -84,7 +103,15 @@ class PrefillSlot(PrefillEngine):
         self._slot: QueueSlot | None = None
         self._task: asyncio.Task[None] | None = None
         self._may_take = True
+        self.backend = candidate.backend
+        upstream = job.context.upstreams.get(candidate.backend)
+        self.longest = (upstream.timeouts.first_byte if upstream is not None else 0.0) or _LONGEST_S
         candidate.load.begin()
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits in the queue."""
+        return self._granted is not None
 
     async def take(self) -> None:
         context, candidate = self._job.context, self._candidate
@@ -96,7 +123,7 @@ class PrefillSlot(PrefillEngine):
             raise UpstreamError(f"The configuration no longer has backend '{candidate.backend}'")
         queue = context.queue_of(candidate)
         if queue is not None:
-            self._granted = asyncio.get_running_loop().create_future()
+            self._granted, self.waited = asyncio.get_running_loop().create_future(), True
             self._slot = QueueSlot(self, queue, self._job.ticket(candidate.replica, queue.now(), waits=False))
             try:
                 self._slot.take()
@@ -120,7 +147,7 @@ class PrefillSlot(PrefillEngine):
         body = replace_model(body, candidate.name_there or candidate.model)
         began = context.clock.now()
         try:
-            client = Client(upstream, upstream.timeouts.first_byte or _LONGEST_S)
+            client = Client(upstream, self.longest)
             response = await client.request("POST", self.path, self._job.ranked(upstream, body))
         except (UpstreamError, UpstreamTimeout) as error:
             self.failed(error.message)

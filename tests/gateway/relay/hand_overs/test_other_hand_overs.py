@@ -15,6 +15,8 @@ from enginehouse import ConfigError, HandOver, Role, Route
 from enginehouse.errors import UpstreamError
 from enginehouse.hand_overs import GoOn, PairChoice, PrefillEngine
 from enginehouse.plugin_manager.registry import Registry
+from enginehouse.relay.jobs.job import InferenceJob
+from enginehouse.relay.jobs.pairs import PrefillSlot
 from enginehouse.rescheduling import ReschedulingSettings
 from enginehouse.routing_facts import Reason
 from enginehouse_kit.testing import candidate
@@ -27,7 +29,7 @@ from tests.support.served_gateway import MODEL, OpenGateway, ServedGateway
 STRANGER = candidate("a", MODEL)
 PATH = "/v1/completions"
 BODY: dict[str, object] = {"model": MODEL, "prompt": "Tell", "max_tokens": 4}
-WRONG: dict[str, Callable[[], Any]] = {}
+WRONG: dict[str, Callable[..., Any]] = {}
 """What methods do in place of what is right, by their names."""
 
 
@@ -48,7 +50,7 @@ class Marks(HandOver):
             return wrong
         await prefill.take()
         if "take" in WRONG:
-            await prefill.take()
+            await WRONG["take"](prefill)
 
         async def go_on() -> None:
             if "go_on" in WRONG:
@@ -76,8 +78,8 @@ def _right() -> None:
     WRONG.clear()
 
 
-async def opened(house: OpenGateway, *engines: ModelEngine) -> ServedGateway:
-    gateway = await house(*engines, routing={"strategy": "llumnix_load", "max_retries": 0})
+async def opened(house: OpenGateway, *engines: ModelEngine, timeouts: object = None) -> ServedGateway:
+    gateway = await house(*engines, routing={"strategy": "llumnix_load", "max_retries": 0}, timeouts=timeouts or {})
     instances = (instance("a", role=Role.PREFILL), instance("b", role=Role.DECODE))
     gateway.relay.context.router.strategies.on_view(view(*instances), ReschedulingSettings())
     return gateway
@@ -103,7 +105,7 @@ async def test_it_knows_a_way_of_its_own(house: OpenGateway, model_engine: Start
         ("route", lambda: None),
         ("route", lambda: Route(MODEL, None, Reason.MATCH, (MODEL,))),  # type: ignore[arg-type]
         ("route", lambda: Route(MODEL, STRANGER, Reason.MATCH, (MODEL,))),
-        ("take", lambda: None),
+        ("take", lambda prefill: prefill.take()),
         ("prepare", fail),
         ("prepare", lambda: None),
         ("prepare", lambda: ("text", None)),
@@ -114,7 +116,7 @@ async def test_it_knows_a_way_of_its_own(house: OpenGateway, model_engine: Start
     ],
 )
 async def test_a_request_that_it_fails_names_it(
-    method: str, does: Callable[[], Any], house: OpenGateway, model_engine: StartModelEngine
+    method: str, does: Callable[..., Any], house: OpenGateway, model_engine: StartModelEngine
 ) -> None:
     WRONG[method] = does
     reads, answers = await model_engine(), await model_engine()
@@ -130,6 +132,32 @@ async def test_a_request_that_it_fails_names_it(
     WRONG.clear()
     answers.scripts.clear()
     assert (await asyncio.wait_for(gateway.ask(gateway.post(BODY, path=PATH)), 10)).status == 200, "a slot is lost"
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_one_that_takes_too_long_to_prepare_is_given_up(
+    waits: bool, house: OpenGateway, model_engine: StartModelEngine
+) -> None:
+    """But the wait for a slot is none of its time."""
+    slow, reads, answers = asyncio.Event(), await model_engine(), await model_engine()
+    gateway = await opened(house, reads, answers, timeouts={"first_byte": 0.1})
+    gateway.gateway.engines.remote.report("a", 1)
+    if waits:
+        context = gateway.relay.context
+        [prefill, _] = context.fleet.snapshot.candidates(MODEL)
+        occupied = PrefillSlot(InferenceJob(context, PATH, [], b"r"), prefill)
+        await occupied.take()
+        asyncio.get_running_loop().call_later(0.59, occupied.release)
+    else:
+        WRONG["take"] = lambda _: slow.wait()
+    reply = await asyncio.wait_for(gateway.ask(gateway.post(BODY, path=PATH)), 10)
+    if waits:
+        assert reply.status == 200
+    else:
+        assert (reply.status, reply.code) == (504, "upstream_timeout")
+        assert b"The prompt was not read at backend 'a' within 0.2 s" in reply.body
+    await gateway.quiet()
+    assert not any(gateway.pending().values())
 
 
 async def test_a_prefill_that_is_no_candidate_fails_the_request(
