@@ -127,9 +127,9 @@ class Drains:
         """Whether ``replica`` is stopping or removed, or a scheduler wants it to be free."""
         if self._vacating[replica] > asyncio.get_running_loop().time():
             return True
-        model = replica.rpartition("@")[0]
-        offered = [each for each in self._context.fleet.snapshot.candidates(model) if each.replica == replica]
-        if not offered or offered[0].state is ReplicaState.STOPPING:
+        models = self._context.fleet.snapshot.models.values()  # a name does not tell which part of it is the model's
+        offered = next((each for row in models for each in row if each.replica == replica), None)
+        if offered is None or offered.state is ReplicaState.STOPPING:
             return True
         del self._vacating[replica]
         return False

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+import pytest
 
 from tests.gateway.relay.continuation.test_moves import BODY, VLLM, WHOLE, Streaming
 from tests.gateway.relay.test_watching import watch
 from tests.support.model_engine import StartModelEngine
 from tests.support.seen_stream import read_stream
 from tests.support.served_gateway import MODEL, OpenGateway, ServedGateway
+from tests.support.waiting import until
 
 
 async def drain(gateway: ServedGateway, name: str, verb: str = "drain") -> object:
@@ -83,6 +85,22 @@ async def test_streams_leave_a_replica_that_a_scheduler_wants_to_be_free(
     assert read_stream(leaves.wire).answer == WHOLE.answer
     assert [len(engine.calls) for engine in (source, destination)] == [1, 2]
     assert gateway.fleet.snapshot.candidates("m")[0].draining is False
+
+
+async def test_a_scheduler_wants_a_replica_to_be_free_for_a_while_only(
+    house: OpenGateway, model_engine: StartModelEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one whose backend has the sign between models and backends in its name."""
+    monkeypatch.setattr("enginehouse.relay.moves.drains._VACATING_S", 0.0)
+    source = await model_engine()
+    backends = {"east@1": {"url": source.url, "models": [MODEL], "driver": "vllm"}}
+    gateway = await house(backends=backends)
+    stays = await Streaming.begin(gateway, source)
+    gateway.relay.drains.vacate("m@east@1")
+    assert gateway.relay.drains._tasks
+    await until(lambda: not gateway.relay.drains._tasks)
+    stays.gate.set()
+    await stays.rest()
 
 
 async def test_a_stream_moves_once_a_full_backend_has_room(house: OpenGateway, model_engine: StartModelEngine) -> None:
