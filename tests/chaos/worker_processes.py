@@ -59,7 +59,7 @@ class VirtualForks(ForkServer):
         loop.set_exception_handler(world._defect)
         loop.network = _WorkerNetwork(world, loop)
         ours, theirs = world.network.pair(f"worker {pid}", world.loop, loop)
-        serve = _module("enginehouse.processes.workers.worker_server")._serve
+        serve = _module("enginehouse.processes.workers.worker_server").serve_as_worker
         listeners = _WorkerListeners(self, pid)
         main = loop.create_task(serve(number, theirs, gateway.config, gateway.registry, listeners, self.memory))
         main.add_done_callback(lambda _: self._exited(pid, main))
@@ -141,7 +141,7 @@ def replace() -> None:
     server.gc = types.SimpleNamespace(freeze=lambda: None, set_threshold=lambda *_: None)
     row = pool.worker_row
     pool.worker_row = lambda pid, requests, version, _: row(pid, requests, version, 0.0)
-    server._WorkerServer = _server_class(server._WorkerServer)
+    server.WorkerServer = _server_class(server.WorkerServer)
 
 
 def _server_class(base: Any) -> Any:

@@ -61,6 +61,6 @@ class WorkersInLoop(ForkServer):
         first = await channel.first
         worker = Worker(number, first, self._gateway.registry, channel, self._memory, GatewayLog())
         worker.start()
-        channel.take_early()
+        channel.take_held()
         self.workers[number] = worker
         worker.tell_ready()

@@ -25,7 +25,7 @@ from enginehouse.processes.take_over.successor import SuccessorGateway
 from enginehouse.telemetry.logs import json_line
 
 if TYPE_CHECKING:
-    from enginehouse.processes.workers.worker_server import Forks
+    from enginehouse.processes.workers.worker_pool import Forks
 
 _log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@
     fork_server         a process that has forked before any thread, and forks the workers
     shared_memory       the memory that all of them share, and the turns of their waiting rooms in it
     channel             calls between the owner and one worker, over a unix socket
-    messages            what they say to each other
+    messages            what they tell each other beside calls of each other's parts
     worker_pool         the owner's side: starts, replaces and ends the workers, and shows what each does
     worker_request      a live request of a worker, as the owner shows it
     publisher           sends workers the configuration and the state of backends

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import socket
 from collections.abc import Callable, Coroutine, Mapping
@@ -60,7 +59,7 @@ def _kinds() -> Mapping[str, type[RequestError]]:
 
 
 class Send(Protocol):
-    """Calls a method of the other side soon. ``method``: as its class in ``messages`` declares it."""
+    """Calls a method of the other side soon, such as ``Worker.fail``: of the part there that has this class."""
 
     def __call__(
         self, method: Callable[Concatenate[Any, P], None], /, *arguments: P.args, **no_others: P.kwargs
@@ -78,27 +77,24 @@ class Channel(asyncio.Protocol):
         self._transport: asyncio.WriteTransport | None = None
         self._received = bytearray()
         self._outgoing: list[bytes] = []
-        self._methods: dict[str, tuple[Callable[..., Any], Callable[[msgspec.Raw], Any]]] = {}
+        self._parts: dict[str, object] = {}
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._last_asked = 0
         self._tasks = BackgroundTasks()
         self.closed = False
-        self._take(Channel._told, self._told)
+        self.attach(self)
 
     async def open(self, connected: socket.socket) -> None:
         """Begin on a connected socket, of the running event loop."""
         await asyncio.get_running_loop().create_connection(lambda: self, sock=connected)
 
-    def attach(self, interface: type[T], part: T) -> None:
-        """Have ``part`` do what the other side calls of ``interface``, a class of ``messages``."""
-        for name, declared in vars(interface).items():
-            if inspect.isfunction(declared):
-                assert getattr(type(part), name) is not declared, f"{type(part).__name__} has no method '{name}'"
-                self._take(declared, getattr(part, name))
+    def attach(self, part: object) -> None:
+        """Have ``part`` do what the other side calls of its class."""
+        self._parts.update(dict.fromkeys([kind.__qualname__ for kind in type(part).__mro__], part))
 
     def send(self, method: Callable[Concatenate[Any, P], None], /, *arguments: P.args, **_: P.kwargs) -> None:
         """Call a ``method`` of the other side soon. Does nothing once the other process is gone."""
-        self._send(method.__name__, 0, arguments)
+        self._send(method.__qualname__, 0, arguments)
 
     async def ask(
         self, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]], /, *arguments: P.args, **_: P.kwargs
@@ -109,7 +105,7 @@ class Channel(asyncio.Protocol):
         self._last_asked += 1
         call = self._last_asked
         answer = self._asked[call] = asyncio.get_running_loop().create_future()
-        self._send(method.__name__, call, arguments)
+        self._send(method.__qualname__, call, arguments)
         try:
             result: T = msgspec.convert(await answer, _hints(method)["return"])
             return result
@@ -175,12 +171,10 @@ class Channel(asyncio.Protocol):
         if len(self._outgoing) == 2:  # the first one of this turn of the event loop
             asyncio.get_running_loop().call_soon(self.flush)
 
-    def _take(self, declared: Callable[..., Any], method: Callable[..., Any]) -> None:
-        self._methods[declared.__name__] = method, _decoder(declared)
-
     def _receive(self, name: str, call: int, arguments: msgspec.Raw) -> None:
-        method, decode = self._methods[name]
-        result = method(*decode(arguments))
+        kind, _, name = name.rpartition(".")
+        part = self._parts[kind]
+        result = getattr(part, name)(*_decoder(getattr(type(part), name))(arguments))
         if call:
             self._tasks.start(self._answer(call, result))
 
@@ -205,7 +199,7 @@ class Channel(asyncio.Protocol):
 
 @cache
 def _decoder(method: Callable[..., Any]) -> Callable[[msgspec.Raw], Any]:
-    """Decodes the arguments of a method that a class of ``messages`` declares."""
+    """Decodes the arguments of a method."""
     types = [type for name, type in _hints(method).items() if name != "return"]
     return msgspec.msgpack.Decoder(GenericAlias(tuple, tuple(types))).decode
 

@@ -13,7 +13,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from enginehouse.http.application import refuse
 from enginehouse.processes.workers.channel import Send as Call
-from enginehouse.processes.workers.messages import ToPages, ToWorkerPages
 from enginehouse.relay.relay import shutting_down
 
 _log = logging.getLogger(__name__)
@@ -34,7 +33,7 @@ _CARRIED: Final = (
 )
 
 
-class OwnerPages(ToWorkerPages):
+class OwnerPages:
     """The worker's side, an ASGI application: each request for a page of the owner is answered there."""
 
     def __init__(self, send: Call) -> None:
@@ -48,22 +47,23 @@ class OwnerPages(ToWorkerPages):
         answers = self._answers[number] = asyncio.Queue()
         if self._gone:
             answers.put_nowait(None)
-        self._send(ToPages.page_asked, number, {key: scope[key] for key in _CARRIED if key in scope})
+        self._send(PageAnswers.page_asked, number, {key: scope[key] for key in _CARRIED if key in scope})
         reading = asyncio.ensure_future(self._read(number, receive))
         begun = False
         try:
             while (message := await answers.get()) is not None:
                 begun = True
                 await send(message)
-                self._send(ToPages.page_taken, number)
+                self._send(PageAnswers.page_taken, number)
         finally:
             reading.cancel()
             del self._answers[number]
-            self._send(ToPages.page_in, number, {"type": "http.disconnect"})
+            self._send(PageAnswers.page_in, number, {"type": "http.disconnect"})
         if not begun and scope["type"] == "http":
             await refuse(scope, receive, send, shutting_down())
 
     def page_out(self, page: int, message: dict[str, Any] | None) -> None:
+        """Send the client of a page an ASGI message; ``None`` after the last one."""
         answers = self._answers.get(page)
         if answers is not None:
             answers.put_nowait(message)
@@ -76,12 +76,12 @@ class OwnerPages(ToWorkerPages):
     async def _read(self, number: int, receive: Receive) -> None:
         while True:
             message = await receive()
-            self._send(ToPages.page_in, number, dict(message))
+            self._send(PageAnswers.page_in, number, dict(message))
             if message["type"] in ("http.disconnect", "websocket.disconnect"):
                 return
 
 
-class PageAnswers(ToPages):
+class PageAnswers:
     """The owner's side: runs ``application`` for the pages that one worker asks for, each after ``prepare``."""
 
     def __init__(
@@ -96,6 +96,7 @@ class PageAnswers(ToPages):
         self._pages: dict[int, _Answering] = {}
 
     def page_asked(self, page: int, scope: dict[str, Any]) -> None:
+        """Answer a request for a page."""
         scope["headers"] = [(name, value) for name, value in scope["headers"]]
         for address in ("client", "server"):
             scope[address] = tuple(scope[address]) if scope.get(address) else None
@@ -105,10 +106,12 @@ class PageAnswers(ToPages):
         answering.task = asyncio.ensure_future(self._answer(answering, scope))
 
     def page_in(self, page: int, message: dict[str, Any]) -> None:
+        """Take an ASGI message of the client."""
         if (answering := self._pages.get(page)) is not None:
             answering.messages.put_nowait(message)
 
     def page_taken(self, page: int) -> None:
+        """The client has taken the last piece."""
         if (answering := self._pages.get(page)) is not None:
             answering.taken.set()
 
@@ -126,7 +129,7 @@ class PageAnswers(ToPages):
             _log.exception("A page failed")
         finally:
             self._pages.pop(page.number, None)
-            self._send(ToWorkerPages.page_out, page.number, None)
+            self._send(OwnerPages.page_out, page.number, None)
 
 
 class _Answering:
@@ -144,5 +147,5 @@ class _Answering:
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
         self.taken.clear()
-        self._send(ToWorkerPages.page_out, self.number, dict(message))
+        self._send(OwnerPages.page_out, self.number, dict(message))
         await self.taken.wait()

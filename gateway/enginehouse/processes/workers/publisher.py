@@ -14,7 +14,8 @@ from enginehouse.app.config_change import CurrentConfig
 from enginehouse.domain.replica import replica_name
 from enginehouse.fleet.workers import BackendView, BoardColumns, LoadBoard
 from enginehouse.processes.workers.channel import Send
-from enginehouse.processes.workers.messages import BackendPlace, Configuration, ToWorker
+from enginehouse.processes.workers.messages import BackendPlace, Configuration
+from enginehouse.processes.workers.worker import Worker
 
 _LOOK_EVERY_S: Final = 0.2
 """Figures of engines come in every second or so; what a decision must know at once is told by the fleet."""
@@ -60,13 +61,13 @@ class Publisher:
             cells = self._board.cells(column) if column is not None else None
             self._context.fleet.load(name).share(cells, self._board.workers)
         self._sent = {}
-        self._send(ToWorker.configure, self._configuration)
+        self._send(Worker.configure, self._configuration)
         self._publish(self._context.upstreams)
 
     def greet(self, send: Send) -> None:
         memories = self._context.router.strategies.memories()
-        send(ToWorker.configure, msgspec.structs.replace(self._configuration, memories=memories))
-        send(ToWorker.follow, [*self._sent.values()])
+        send(Worker.configure, msgspec.structs.replace(self._configuration, memories=memories))
+        send(Worker.follow, [*self._sent.values()])
 
     def flush(self) -> None:
         """Send what has changed, now."""
@@ -101,7 +102,7 @@ class Publisher:
         told = [found for name in [*names] if (found := self._keep(name)) is not None]
         self._changed.clear()
         if told:
-            self._send(ToWorker.follow, told)
+            self._send(Worker.follow, told)
 
     def _keep(self, name: str) -> tuple[BackendView, BackendPlace] | None:
         """What workers must be told of a backend; ``None`` if they know it."""

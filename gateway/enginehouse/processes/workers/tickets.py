@@ -14,7 +14,7 @@ from enginehouse.domain.errors import ReplicaLost, RequestError
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.interfaces.schedulers import Waiting
 from enginehouse.processes.workers.channel import Channel, Send, SentError
-from enginehouse.processes.workers.messages import BackendPlace, ToDesk, ToWorkerQueues
+from enginehouse.processes.workers.messages import BackendPlace
 from enginehouse.scheduling.flow_control import Backlog
 from enginehouse.scheduling.request_queue import RequestQueue, TicketHolder
 
@@ -32,7 +32,7 @@ class _OpenTicket(NamedTuple):
     queue: OwnerQueue
 
 
-class OwnerQueues(ToWorkerQueues):
+class OwnerQueues:
     """The queues at the owner, by backend. ``changed`` is called when a request leaves one."""
 
     def __init__(
@@ -87,6 +87,7 @@ class OwnerQueues(ToWorkerQueues):
         return number
 
     def granted(self, ticket: int, generation: int) -> None:
+        """A ticket is granted, of the engine's ``generation``."""
         found = self._open.get(ticket)
         if found is None:  # the request has left meanwhile, and has told the owner so
             return
@@ -98,12 +99,14 @@ class OwnerQueues(ToWorkerQueues):
             found.queue.served(found.ticket.replica)
 
     def refused(self, ticket: int, error: SentError, joined_load: bool) -> None:
+        """A ticket is refused. ``joined_load``: for a load that the request had joined."""
         found = self._open.get(ticket)
         if found is not None:
             self.close(found.ticket)
             found.holder.refused(error.received(), joined_load)
 
     def put_positions(self, places: list[tuple[int, Phase, int]]) -> None:
+        """Take the places of the waiting tickets."""
         self.positions = {ticket: (phase, position) for ticket, phase, position in places}
 
     def waiting_in(self, queue: OwnerQueue) -> Sequence[Waiting]:
@@ -119,6 +122,7 @@ class OwnerQueues(ToWorkerQueues):
         self._changed()
 
     def recall(self, backend: str) -> None:
+        """Requests wait for a backend: give the places there back that are kept for later requests."""
         queue = self.by_backend.get(backend)
         if isinstance(queue, OwnerQueue):
             queue.recall()
@@ -150,7 +154,7 @@ class OwnerQueue(RequestQueue):
             if not holder.granted():
                 self.served(ticket.replica)
             return
-        self._owner.send(ToDesk.submit, self._queues.open(ticket, holder, self), self.name, ticket)
+        self._owner.send(TicketDesk.submit, self._queues.open(ticket, holder, self), self.name, ticket)
 
     async def reserve(self, replica: str) -> None:
         line, priority = self.place(replica)
@@ -160,7 +164,7 @@ class OwnerQueue(RequestQueue):
     async def _reserve(self, line: str, priority: int) -> None:
         number = self._queues.next_number()
         ticket = Ticket(id=f"reserve/{number}", replica=line, priority=priority, arrived=self.now())
-        generation = await self._owner.ask(ToDesk.ask_slot, number, self.name, ticket)
+        generation = await self._owner.ask(TicketDesk.ask_slot, number, self.name, ticket)
         if generation is not None:
             self._generations[line] = generation
             self._keep(line, number)
@@ -168,7 +172,7 @@ class OwnerQueue(RequestQueue):
     def cancel(self, ticket: Ticket) -> None:
         number = self._queues.close(ticket)
         if number is not None:
-            self._owner.send(ToDesk.cancel, number)
+            self._owner.send(TicketDesk.cancel, number)
 
     def began(self, replica: str, number: int, generation: int) -> None:
         """Note the grant of a ticket."""
@@ -181,22 +185,22 @@ class OwnerQueue(RequestQueue):
         self._give_back()
 
     def served(self, replica: str, caller: str | None = None, keep_alive: float | None = None) -> None:
-        self._owner.send(ToDesk.served, self._end(replica), caller, keep_alive)
+        self._owner.send(TicketDesk.served, self._end(replica), caller, keep_alive)
         self._queues.left()
 
     def connection_lost(self, replica: str, generation: int) -> None:
-        self._owner.send(ToDesk.lost, self._end(replica), generation)
+        self._owner.send(TicketDesk.lost, self._end(replica), generation)
         self._queues.left()
 
     def found_unloaded(self, replica: str, generation: int) -> None:
-        self._owner.send(ToDesk.found_unloaded, self.name, replica, generation)
+        self._owner.send(TicketDesk.found_unloaded, self.name, replica, generation)
 
     def generation(self, replica: str) -> int:
         return self._generations.get(replica, 0)
 
     async def has_exited(self, replica: str, generation: int) -> bool:
         try:
-            return await self._owner.ask(ToDesk.ask_exited, self.name, replica, generation)
+            return await self._owner.ask(TicketDesk.ask_exited, self.name, replica, generation)
         except RequestError:  # the owner is gone, and with it the engines' news
             return False
 
@@ -222,7 +226,7 @@ class OwnerQueue(RequestQueue):
         kept, self._kept = self._kept, {}
         for numbers in kept.values():
             for number in numbers:
-                self._owner.send(ToDesk.served, number, None, None)
+                self._owner.send(TicketDesk.served, number, None, None)
 
     def _end(self, replica: str) -> int:
         """The number of any request that ``replica`` serves: they are alike to the owner."""
@@ -264,7 +268,7 @@ class _WorkerTicket:
         self._desk.refuse(self._number, error, joined_load=joined_load)
 
 
-class TicketDesk(ToDesk):
+class TicketDesk:
     """Submits the tickets of a worker, and gives them all back when it has died.
 
     ``queues``: by backend; live. ``before_grant`` is called first, so that the worker knows where the engine is.
@@ -294,6 +298,7 @@ class TicketDesk(ToDesk):
         return found.ticket if found is not None else None
 
     def submit(self, number: int, backend: str, ticket: Ticket) -> None:
+        """Ask for the replica of ``ticket``; ``granted`` or ``refused`` follows. Times are on the monotonic clock."""
         queue = self._queues.get(backend)
         if queue is None:
             self.refuse(number, ReplicaLost(ticket.replica), joined_load=False)
@@ -306,6 +311,7 @@ class TicketDesk(ToDesk):
             self._recall(backend)
 
     async def ask_slot(self, number: int, backend: str, ticket: Ticket) -> int | None:
+        """The engine's generation if it is granted, at once or as soon as workers have given back what they keep."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[int | None] = loop.create_future()
         self._asks[number] = answer
@@ -322,36 +328,41 @@ class TicketDesk(ToDesk):
             return False
         self._before_grant()
         if not self._answered(number, generation):
-            self._send(ToWorkerQueues.granted, number, generation)
+            self._send(OwnerQueues.granted, number, generation)
         return True
 
     def refuse(self, number: int, error: Exception, *, joined_load: bool) -> None:
         """Tell the worker of a refusal."""
         self._tickets.pop(number, None)
         if not self._answered(number, None):
-            self._send(ToWorkerQueues.refused, number, SentError.of(error), joined_load)
+            self._send(OwnerQueues.refused, number, SentError.of(error), joined_load)
 
     def cancel(self, ticket: int) -> None:
+        """Withdraw a ticket. One whose grant is on its way to the worker is given back."""
         held = self._tickets.pop(ticket, None)
         if held is not None:
             self._give_back(held)
 
     def served(self, ticket: int, caller: str | None, keep_alive: float | None) -> None:
+        """Note the end of a granted request of ``caller``. Tickets of a replica are alike: it may be another's."""
         held = self._tickets.pop(ticket, None)
         if held is not None:
             held.queue.served(held.ticket.replica, caller, keep_alive)
 
     def lost(self, ticket: int, generation: int) -> None:
+        """Note that the engine of this ``generation`` broke a granted request off."""
         held = self._tickets.pop(ticket, None)
         if held is not None:
             held.queue.connection_lost(held.ticket.replica, generation)
 
     def found_unloaded(self, backend: str, replica: str, generation: int) -> None:
+        """Note that the server of a granted request says that its model is not loaded."""
         queue = self._queues.get(backend)
         if queue is not None:
             queue.found_unloaded(replica, generation)
 
     async def ask_exited(self, backend: str, replica: str, generation: int) -> bool:
+        """Whether the engine of a granted request, which broke it off, has exited."""
         queue = self._queues.get(backend)
         exited = queue is None or await queue.has_exited(replica, generation)
         await asyncio.sleep(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import pickle
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -21,14 +21,7 @@ from enginehouse.domain.errors import CannotContinue
 from enginehouse.fleet.workers import BackendView, BoardReader, OutcomeReports
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.processes.workers.channel import Channel, Send, SentError
-from enginehouse.processes.workers.messages import (
-    BackendPlace,
-    Configuration,
-    ToOwner,
-    ToWorker,
-    ToWorkerPages,
-    ToWorkerQueues,
-)
+from enginehouse.processes.workers.messages import BackendPlace, Configuration, ToOwner
 from enginehouse.processes.workers.pages import OwnerPages
 from enginehouse.processes.workers.reports import OwnerExporter, Reporter, RequestEvents
 from enginehouse.processes.workers.shared_memory import RoomTurns, WorkerMemory
@@ -46,30 +39,36 @@ _REPORT_S: Final = 1.0
 
 
 class WorkerChannel(Channel):
-    """Hands the owner's calls to the parts of a worker, once they are made from the ``first`` configuration."""
+    """Hands the owner's calls to the parts of a worker, once they are made from the ``first`` configuration.
+
+    After ``hold``, they wait for ``take_held``.
+    """
 
     def __init__(self) -> None:
         super().__init__(self._lost)
         self.first: asyncio.Future[Configuration] = asyncio.get_running_loop().create_future()
         self.when_lost: list[Callable[[], None]] = []
-        self._early: list[tuple[str, int, msgspec.Raw]] | None = []
+        self._held: list[tuple[str, int, msgspec.Raw]] | None = []
 
-    def take_early(self) -> None:
-        """Hand over what came while the parts were being made."""
-        early, self._early = self._early or (), None
-        for name, call, arguments in early:
+    def hold(self) -> None:
+        self._held = []
+
+    def take_held(self) -> None:
+        """Hand over what has come meanwhile, up to a call that holds the next ones again."""
+        held, self._held = self._held or (), None
+        for name, call, arguments in held:
             self._receive(name, call, arguments)
         if self.closed:
             self._lost()
 
     def _receive(self, name: str, call: int, arguments: msgspec.Raw) -> None:
-        if self._early is None:
+        if self._held is None:
             super()._receive(name, call, arguments)
-        elif name == ToWorker.configure.__name__ and not self.first.done():
+        elif name == Worker.configure.__qualname__ and not self.first.done():
             (first,) = msgspec.msgpack.decode(arguments, type=tuple[Configuration])
             self.first.set_result(first)
         else:
-            self._early.append((name, call, arguments))
+            self._held.append((name, call, arguments))
 
     def _lost(self) -> None:
         if not self.first.done():
@@ -89,7 +88,7 @@ class SentLog(LogRing):
         self._send(ToOwner.log, data)
 
 
-class Worker(ToWorker):
+class Worker:
     """Relays requests along ``path``, by the configuration and the state of backends that the owner sends.
 
     The owner answers what engines do not, as ``pages``. ``loop_monitor``: of its event loop.
@@ -143,9 +142,8 @@ class Worker(ToWorker):
         self._tasks = BackgroundTasks()
         self._events: RequestEvents | None = None
         self._share_load(first.columns)
-        channel.attach(ToWorker, self)
-        channel.attach(ToWorkerQueues, self.queues)
-        channel.attach(ToWorkerPages, self.pages)
+        for part in (self, self.queues, self.pages):
+            channel.attach(part)
         channel.when_lost.append(self.pages.lost)
 
     def start(self) -> None:
@@ -175,17 +173,17 @@ class Worker(ToWorker):
     # --- from the owner
 
     def configure(self, configuration: Configuration) -> None:
+        """Put another configuration in force. The first one comes before all else.
+
+        A thread does the larger part of it, so that requests go on. What the owner says next is of that configuration.
+        """
         path, config = self.path, _share_of(pickle.loads(configuration.config), self._board.workers)
-        change = PathChange(path, config, build_drivers(config, path.registry, path.drivers, path.outside))
-        change.complete()
-        change.carry_out()
-        self.version = configuration.version
-        for name in [name for name in self.queues.by_backend if name not in self.relay.context.upstreams]:
-            del self.queues.by_backend[name]
-        self._share_load(configuration.columns)
-        self.tell_ready()
+        drivers = build_drivers(config, path.registry, path.drivers, path.outside)
+        self._channel.hold()
+        self._tasks.start(self._change(configuration, asyncio.to_thread(PathChange, path, config, drivers)))
 
     def follow(self, backends: list[tuple[BackendView, BackendPlace]]) -> None:
+        """Take over the state of backends."""
         for view, place in backends:
             upstream = self.relay.context.upstreams.get(place.name)
             if upstream is None:
@@ -198,13 +196,16 @@ class Worker(ToWorker):
         self._queue_changed()
 
     def judged(self) -> None:
+        """The next news of backends that were told are known. The state of these backends follows."""
         self._outcomes.judged()
 
     def queue_changed(self) -> None:
+        """Let requests that wait look for a slot: one may be free."""
         self._reader.expire()
         self._queue_changed()
 
     def watch_requests(self, wanted: bool) -> None:
+        """Begin to tell of each request that is routed, moved or ended, if that is ``wanted``; else end it."""
         if wanted and self._events is None:
             self._events = RequestEvents(self._channel.send)
             self.path.observers.add(self._events)
@@ -213,31 +214,50 @@ class Worker(ToWorker):
             self._events = None
 
     def learn(self, news: dict[str, bytes]) -> None:
+        """Tell the strategies what they have learned in another worker."""
         self.relay.context.router.strategies.hear(news)
 
     def drain(self, step: str, place: str, error: SentError | None, why: str) -> None:
+        """Call a method of ``Drains`` for a backend or a replica, with an error or a reason if it takes one."""
         more = [error.received()] if error is not None else [why] if why else []
         getattr(self.relay.drains, step)(place, *more)
 
     def fail(self, request: int, error: SentError) -> None:
+        """End a live request with an error."""
         if (live := self._reporter.find(request)) is not None:
             live.fail(error.received())
 
     def cut_off(self, request: int, why: str) -> None:
+        """Act as if the engine of a live request had broken it off."""
         if (live := self._reporter.find(request)) is not None:
             live.cut_off(why)
 
     async def move(self, request: int, destination: str, engine_request: str, cause: str) -> MovedStream:
+        """Move a live request. Raises ``RequestError``."""
         live = self._reporter.find(request)
         if live is None:
             raise CannotContinue("The request has ended")
         return await live.move(destination, engine_request, cause)
 
     async def report(self, past: bool) -> None:
+        """Send a report with the live requests; with ``past``, also with those that have ended, and decisions."""
         self._outcomes.flush()
         self._report(live=True, past=past)
 
     # --- inside
+
+    async def _change(self, configuration: Configuration, making: Awaitable[PathChange]) -> None:
+        try:
+            change = await making
+            change.complete()
+            change.carry_out()
+            self.version = configuration.version
+            for name in [name for name in self.queues.by_backend if name not in self.relay.context.upstreams]:
+                del self.queues.by_backend[name]
+            self._share_load(configuration.columns)
+            self.tell_ready()
+        finally:
+            self._channel.take_held()
 
     def _beat(self) -> None:
         self._board.beats[self.number] = self._now()

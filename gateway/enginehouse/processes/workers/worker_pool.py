@@ -12,36 +12,34 @@ from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec
 
 import msgspec
+import uvicorn
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import wait_within
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.metrics import WorkerFigures
+from enginehouse.config.schema import Config
 from enginehouse.domain.errors import RequestError
-from enginehouse.domain.replica import Candidate, Route
+from enginehouse.domain.replica import Candidate, Route, replica_name
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.requirements import heard
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.fleet.workers import Answers, Latencies, News
 from enginehouse.interfaces.exporters import TracedRequest
 from enginehouse.interfaces.observers import Observer
+from enginehouse.plugin_manager.registry import Registry
+from enginehouse.processes.listen import Listeners
 from enginehouse.processes.workers.channel import Channel, Send, SentError
 from enginehouse.processes.workers.fork_server import ForkServer, NoForkServer
-from enginehouse.processes.workers.messages import (
-    ToDesk,
-    ToOwner,
-    ToPages,
-    ToWorker,
-    ToWorkerQueues,
-    ToWorkerServer,
-    WorkerReport,
-)
+from enginehouse.processes.workers.messages import ToOwner, WorkerReport
 from enginehouse.processes.workers.pages import PageAnswers
 from enginehouse.processes.workers.publisher import Publisher
 from enginehouse.processes.workers.reports import EVENTS, add_report, hold, take_outcomes
 from enginehouse.processes.workers.shared_memory import WorkerMemory
-from enginehouse.processes.workers.tickets import TicketDesk
+from enginehouse.processes.workers.tickets import OwnerQueues, TicketDesk
+from enginehouse.processes.workers.worker import Worker
 from enginehouse.processes.workers.worker_request import WorkerRequest
+from enginehouse.processes.workers.worker_server import WorkerServer, serve_as_worker
 from enginehouse.relay.live.live_state import LiveState
 from enginehouse.relay.request import swaps_of
 from enginehouse.telemetry.loop_watch import worker_row
@@ -65,6 +63,29 @@ _REPORT_WITHIN_S: Final = 1.0
 _RECALL_EVERY_S: Final = 0.02
 _UNREFRESHED: Final = ("/health", "/ready", "/dashboard", "/v1/models")
 """Pages that show nothing of what only workers know."""
+
+
+class Forks:
+    """The sockets, the shared memory and the process that forks workers. Make it before any thread runs.
+
+    ``accounts``: what the owner shares of its accounting.
+    """
+
+    def __init__(self, settings: Config, registry: Registry, count: int, listeners: Listeners) -> None:
+        self._memory = memory = WorkerMemory(count, registry)
+        self.accounts = memory.accounts(count)
+
+        def serve(number: int, owner: socket.socket) -> None:
+            factory = uvicorn.Config("", log_config=None).get_loop_factory() or asyncio.new_event_loop
+            loop = factory()
+            asyncio.set_event_loop(loop)
+            loop.run_until_complete(serve_as_worker(number, owner, settings, registry, listeners, memory))
+
+        self._server = ForkServer(serve)
+
+    def pool(self, gateway: Gateway) -> WorkerPool:
+        """The workers of ``gateway``, which are not started yet."""
+        return WorkerPool(gateway, self._memory, self._server)
 
 
 class WorkerPool(Observer):
@@ -123,14 +144,14 @@ class WorkerPool(Observer):
 
     def accept(self, wanted: bool) -> None:
         """Have the workers accept connections, or none for now: these wait in the kernel."""
-        self.send(ToWorkerServer.accept_if, wanted)
+        self.send(WorkerServer.accept_if, wanted)
 
     def pass_on(self, folder: Path) -> None:
         """Have the workers give their connections to the gateway that has taken over in the state folder ``folder``."""
-        self.send(ToWorkerServer.pass_on_to, str(folder))
+        self.send(WorkerServer.pass_on_to, str(folder))
 
     def end_live(self) -> None:
-        self.send(ToWorkerServer.leave, True)
+        self.send(WorkerServer.leave, True)
 
     def send(self, method: Callable[Concatenate[Any, P], None], /, *arguments: P.args, **no_others: P.kwargs) -> None:
         """Call a method of all workers."""
@@ -158,7 +179,7 @@ class WorkerPool(Observer):
         self._server.close()  # it has the listening sockets too
         ends = asyncio.get_running_loop().time() + within
         for at_once, limit in ((False, ends), (True, ends + _START_S)):
-            self.send(ToWorkerServer.leave, at_once)
+            self.send(WorkerServer.leave, at_once)
             await self._gone_by(limit)
         for link in self.links.values():
             self._server.kill(link.pid)
@@ -209,7 +230,7 @@ class WorkerPool(Observer):
             del self.links[number]
             connected.close()
             raise
-        link.send(ToWorker.watch_requests, self._watched)
+        link.send(Worker.watch_requests, self._watched)
 
     def gone(self, link: WorkerLink) -> None:
         """A worker is gone: start another one in its place."""
@@ -268,7 +289,7 @@ class WorkerPool(Observer):
         wanted = any(self.gateway.observers.added(event) for event in EVENTS)
         if wanted is not self._watched:
             self._watched = wanted
-            self.send(ToWorker.watch_requests, wanted)
+            self.send(Worker.watch_requests, wanted)
 
     def _tell_positions(self) -> None:
         waiting = [link for link in self.links.values() if link.desk.waits]
@@ -277,33 +298,35 @@ class WorkerPool(Observer):
                 ticket: (each.phase, each.position) for ticket, each in self.gateway.engines.waiting().items()
             }
             for link in waiting:
-                link.send(ToWorkerQueues.put_positions, link.desk.positions(places))
+                link.send(OwnerQueues.put_positions, link.desk.positions(places))
 
     def _tell_queues(self) -> None:
         self._queue_news = None
         self.publisher.flush()
         for link in self.links.values():
             if self._board.waiting[link.number]:
-                link.send(ToWorker.queue_changed)
+                link.send(Worker.queue_changed)
 
     def _drain(self, step: str, place: str, error: RequestError | None, why: str) -> None:
-        self.publisher.note(place.rpartition("@")[2])
+        for name in self.gateway.relay.context.upstreams:
+            if place == name or place.endswith(f"@{name}"):  # names may have the sign between them
+                self.publisher.note(name)
         self.publisher.flush()  # who moves requests must see where they may not go, and why
-        self.send(ToWorker.drain, step, place, SentError.of(error) if error is not None else None, why)
+        self.send(Worker.drain, step, place, SentError.of(error) if error is not None else None, why)
 
     def recall(self, backend: str) -> None:
         """Ask for the places that workers keep, unless that was done just now."""
         now = self._now()
         if now - self._recalled.get(backend, 0.0) >= _RECALL_EVERY_S:
             self._recalled[backend] = now
-            self.send(ToWorkerQueues.recall, backend)
+            self.send(OwnerQueues.recall, backend)
 
     def learned(self, teller: WorkerLink, news: dict[str, bytes]) -> None:
         """Tell the others what the strategies of one worker have learned."""
         self.gateway.relay.context.router.strategies.hear(news)
         for link in self.links.values():
             if link is not teller:
-                link.send(ToWorker.learn, news)
+                link.send(Worker.learn, news)
 
     async def prepare(self, path: str) -> None:
         """Have all workers report before a page of ``path`` is made that shows what they know."""
@@ -350,9 +373,8 @@ class WorkerLink(ToOwner):
         self._pages = PageAnswers(gateway.application, self.send, pool.prepare)
         self._requests: dict[int, WorkerRequest] = {}
         self._report: WorkerReport | None = None
-        self._channel.attach(ToOwner, self)
-        self._channel.attach(ToDesk, self.desk)
-        self._channel.attach(ToPages, self._pages)
+        for part in (self, self.desk, self._pages):
+            self._channel.attach(part)
 
     async def open(self, connected: socket.socket) -> None:
         """Begin to speak to the worker."""
@@ -362,7 +384,7 @@ class WorkerLink(ToOwner):
     async def report(self, *, past: bool) -> None:
         """Have the worker report now. Does nothing if it dies meanwhile."""
         try:
-            await self._channel.ask(ToWorker.report, past)
+            await self._channel.ask(Worker.report, past)
         except RequestError:
             return
 
@@ -378,7 +400,7 @@ class WorkerLink(ToOwner):
     def judge(self, good: Answers, latencies: Latencies, news: News) -> None:
         take_outcomes(self._gateway.fleet, good, latencies, news)
         if news:
-            self.send(ToWorker.judged)
+            self.send(Worker.judged)
             self._pool.publisher.correct([name for _, (name, *_) in news])
 
     def take_report(self, report: WorkerReport) -> None:
@@ -441,7 +463,7 @@ class WorkerLink(ToOwner):
         row = self._gateway.relay.context.fleet.snapshot.candidates(state.model)
         chosen = next((each for each in row if each.replica == state.replica), None)
         if chosen is None:
-            backend = state.replica.rpartition("@")[2]
+            backend = state.replica.removeprefix(replica_name(state.model, ""))  # both may have the sign between them
             chosen = Candidate(model=state.model, backend=backend, replica=state.replica)
         return Route(state.asked or state.model, chosen, state.reason, state.attempted)
 

@@ -10,7 +10,7 @@ from enginehouse.domain.request_record import StreamTokens
 from enginehouse.domain.requirements import Requirements, heard
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.processes.workers.channel import Channel, SentError
-from enginehouse.processes.workers.messages import ToWorker
+from enginehouse.processes.workers.worker import Worker
 from enginehouse.relay.live.live_request import LiveRequest, MovedStream
 from enginehouse.relay.live.live_state import LiveState
 
@@ -81,13 +81,13 @@ class WorkerRequest(LiveRequest):
         return self._state.stays
 
     async def move(self, destination: str, engine_request: str = "", cause: str = "operator") -> MovedStream:
-        return await self._worker.ask(ToWorker.move, self._state.number, destination, engine_request, cause)
+        return await self._worker.ask(Worker.move, self._state.number, destination, engine_request, cause)
 
     def fail(self, error: RequestError) -> None:
-        self._worker.send(ToWorker.fail, self._state.number, SentError.of(error))
+        self._worker.send(Worker.fail, self._state.number, SentError.of(error))
 
     def cut_off(self, why: str) -> None:
-        self._worker.send(ToWorker.cut_off, self._state.number, why)
+        self._worker.send(Worker.cut_off, self._state.number, why)
 
     def check_time(self, now: float) -> None:
         """Its worker does."""

@@ -13,21 +13,15 @@ from functools import partial
 from pathlib import Path
 from typing import Final, cast
 
-import uvicorn
-
 from enginehouse.aio.tasks import BackgroundTasks
-from enginehouse.app import Gateway
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.processes.accepting import AcceptingServer
 from enginehouse.processes.listen import Listeners
 from enginehouse.processes.take_over.successor import SuccessorGateway
-from enginehouse.processes.workers.fork_server import ForkServer
-from enginehouse.processes.workers.messages import ToWorkerServer
 from enginehouse.processes.workers.shared_memory import WorkerMemory
 from enginehouse.processes.workers.worker import SentLog, Worker, WorkerChannel
-from enginehouse.processes.workers.worker_pool import WorkerPool
 from enginehouse.telemetry.logs import GatewayLog, configure_logs
 
 _log = logging.getLogger(__name__)
@@ -121,32 +115,10 @@ class FairListener:
             connection.close()
 
 
-class Forks:
-    """The sockets, the shared memory and the process that forks workers. Make it before any thread runs.
-
-    ``accounts``: what the owner shares of its accounting.
-    """
-
-    def __init__(self, settings: Config, registry: Registry, count: int, listeners: Listeners) -> None:
-        self._memory = memory = WorkerMemory(count, registry)
-        self.accounts = memory.accounts(count)
-
-        def serve(number: int, owner: socket.socket) -> None:
-            factory = uvicorn.Config("", log_config=None).get_loop_factory() or asyncio.new_event_loop
-            loop = factory()
-            asyncio.set_event_loop(loop)
-            loop.run_until_complete(_serve(number, owner, settings, registry, listeners, memory))
-
-        self._server = ForkServer(serve)
-
-    def pool(self, gateway: Gateway) -> WorkerPool:
-        """The workers of ``gateway``, which are not started yet."""
-        return WorkerPool(gateway, self._memory, self._server)
-
-
-async def _serve(
+async def serve_as_worker(
     number: int, owner: socket.socket, settings: Config, registry: Registry, listeners: Listeners, memory: WorkerMemory
 ) -> None:
+    """Serve as the worker ``number`` until the ``owner`` wants it to end, or has ended."""
     channel = WorkerChannel()
     log = GatewayLog()
     log.ring = SentLog(channel.send)
@@ -156,14 +128,14 @@ async def _serve(
         worker = Worker(number, await channel.first, registry, channel, memory, log)
         config = worker.path.config  # reloads may have changed it since the settings that this process was forked with
         configure_logs(config.telemetry, log, secret_values(config))
-        server = _WorkerServer(worker, channel, listeners, memory.board.connections)
-        channel.take_early()
+        server = WorkerServer(worker, channel, listeners, memory.board.connections)
+        channel.take_held()
         await server.serve([])
         channel.close()
         await asyncio.sleep(0)  # a transport closes in the turn after it was told to
 
 
-class _WorkerServer(AcceptingServer, ToWorkerServer):
+class WorkerServer(AcceptingServer):
     """The server of a worker. Only the owner stops it. ``connections``: of each worker, shared."""
 
     def __init__(self, worker: Worker, channel: WorkerChannel, listeners: Listeners, connections: memoryview) -> None:
@@ -171,7 +143,7 @@ class _WorkerServer(AcceptingServer, ToWorkerServer):
         self._tasks = BackgroundTasks()
         self._worker = worker
         self._connections = connections
-        channel.attach(ToWorkerServer, self)
+        channel.attach(self)
         channel.when_lost.append(partial(self.leave, False))
 
     async def accept(self) -> None:
@@ -184,18 +156,21 @@ class _WorkerServer(AcceptingServer, ToWorkerServer):
         return len(self.server_state.connections)
 
     def leave(self, at_once: bool) -> None:
+        """Accept nothing new, and stop when the live requests have ended, or ``at_once``."""
         self.should_exit = True
         self.woken.set()
         if at_once:
             self._end_live()
 
     def accept_if(self, wanted: bool) -> None:
+        """Accept connections if they are ``wanted``; else let them wait in the kernel."""
         if not wanted:
             self.stop_accepting()
         elif not self.servers:
             self._tasks.start(self.accept())
 
     def pass_on_to(self, folder: str) -> None:
+        """Give connections to the gateway that has taken over in the state folder ``folder``."""
         self.successor = SuccessorGateway(Path(folder))
         self.pass_on(self.successor.take)
 

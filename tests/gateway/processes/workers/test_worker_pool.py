@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import errno
 import socket
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from enginehouse.app import Gateway
-from enginehouse.config.schema import Config, PluginSettings
+from enginehouse.app.request_path import PathChange
+from enginehouse.config.schema import Config, ModelSettings, PluginSettings
+from enginehouse.domain.replica import replica_name
+from enginehouse.engines.state_file import StateFile
+from enginehouse.interfaces.services import FoundBackend
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.processes.workers.fork_server import NoForkServer
+from enginehouse.scheduling.host_queue import HostQueue
 from tests.support.waiting import until, within
 from tests.support.workers_in_loop import WorkersInLoop
 
@@ -39,8 +47,11 @@ class Forks(WorkersInLoop):
 
 
 @asynccontextmanager
-async def pooled(*failures: OSError) -> AsyncIterator[Forks]:
-    forks = Forks(Gateway(Config(), load_plugins(PluginSettings()).registry), 2)
+async def pooled(*failures: OSError, config: Config | None = None, folder: Path | None = None) -> AsyncIterator[Forks]:
+    gateway = Gateway(config or Config(), load_plugins(PluginSettings()).registry)
+    if folder is not None:
+        gateway.build_hosts(StateFile(folder))
+    forks = Forks(gateway, 2)
     forks.failures[:] = failures
     await within(forks.start())
     try:
@@ -93,3 +104,40 @@ async def test_the_end_of_the_last_worker_is_told_if_it_is_final() -> None:
         assert forks.pool.serves
         forks.end(1)
         await until(lambda: lost)
+
+
+async def test_workers_know_what_is_unloaded_before_its_streams_move(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also of a model with the sign between models and backends in its name."""
+    monkeypatch.setattr("enginehouse.processes.workers.publisher._LOOK_EVERY_S", 1e6)
+    launched = ModelSettings(command="engine --port ${port}", memory=1)
+    async with pooled(config=Config(models={"a@b": launched, "b": launched}), folder=tmp_path) as forks:
+        gateway, replica = forks.pool.gateway, replica_name("a@b", "a@b")
+        queue = gateway.relay.context.queues["a@b"]
+        assert isinstance(queue, HostQueue)
+        queue.note_unload([replica])
+        gateway.relay.drains.vacate(replica)
+        queues = [worker.queues.by_backend for worker in forks.workers.values()]
+        await until(lambda: all(each["a@b"].is_unloaded(replica) for each in queues))
+
+
+async def test_requests_go_on_while_a_worker_changes_its_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, wanted = threading.Event(), threading.Event()
+
+    def make(*arguments: Any) -> PathChange:
+        made.set()
+        assert wanted.wait(20), "the event loop has been held"
+        return PathChange(*arguments)
+
+    async with pooled() as forks:
+        monkeypatch.setattr("enginehouse.processes.workers.worker.PathChange", make)
+        current, workers = forks.pool.gateway.current, list(forks.workers.values())
+        current.joined.found = {"new": FoundBackend(url="http://127.0.0.1:9", models=["m"])}
+        before = current.version
+        current.rejoin()
+        await until(made.is_set)
+        assert [worker.version for worker in workers] == [before, before]
+        wanted.set()
+        await until(lambda: all(worker.version == current.version for worker in workers))
+        await until(lambda: all(worker.path.fleet.view("new") == current.path.fleet.view("new") for worker in workers))
