@@ -48,7 +48,8 @@ def check_all(
             checked = check(deepcopy(rest.document))
         except ConfigError as error:  # noqa: PERF203 - of each round
             found = error.errors if isinstance(error, ConfigErrors) else (error,)
-            errors += [each for each in found if rest.has(each)]
+            known = {str(each) for each in errors}  # a default that no plugin has stays when its key is dropped
+            errors += [each for each in found if rest.has(each) and str(each) not in known]
             if not rest.drop(found):
                 break
         except PluginError as error:

@@ -10,9 +10,10 @@
     plan                a configuration as it is used, checked, with its drivers and warnings
     needs               what it needs of plugins, such as types that it names
     build               makes parts of it from the configuration
-    build_relay         makes the rules of the relay, and finds what keeps streams
-    build_middleware    finds what stands between clients and their requests
+    build_relay         makes the rules of the relay
     build_router        makes the router
+    path_plugins        makes the plugins on the path of requests that stay: observers, protocols, middleware and others
+    findings            collects the errors of a configuration, so that they are raised together
     exports             finds the exporter among the observers, and makes the tracer
     plugin_instances    makes instances of registered types with their parameters
     picker              a gateway that decides for a proxy

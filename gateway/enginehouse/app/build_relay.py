@@ -1,25 +1,18 @@
-"""Makes the rules of the relay, and finds the plugins of which a gateway has one."""
+"""Makes the rules of the relay."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from enginehouse.app.build import reached
-from enginehouse.app.plugin_instances import create_installed
 from enginehouse.config.routing import Aliases, parse_hedge_after
 from enginehouse.config.schema import Config
-from enginehouse.domain.errors import PluginError
-from enginehouse.domain.plugin_id import PluginId
 from enginehouse.engines.launch_line import launch_spec
-from enginehouse.interfaces.continuers import Continuer
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.launch_spec import LaunchSpec
-from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.endpoints import Endpoints
 from enginehouse.relay.engine_facts import EngineFacts
-from enginehouse.relay.guarded_continuer import GuardedContinuer
 from enginehouse.relay.retries import ContinuationRules, HedgeDelay
 from enginehouse.routing.body.rewrite import FiltersByName
 from enginehouse.routing.models_to_try import ModelsToTry
@@ -73,27 +66,3 @@ def _launch_specs(config: Config, drivers: Drivers) -> Mapping[str, LaunchSpec]:
         for name, model in config.models.items()
         for backend in model.backends(name)
     }
-
-
-def find_continuer(config: Config, registry: Registry) -> Continuer | None:
-    """The continuer of the enabled plugins; ``None`` if there is none, and streams end with their engines.
-
-    Raises ``PluginError`` if there are several.
-    """
-    found = find_only(config, registry, "continuer", "continue streams")
-    if found is None:
-        return None
-    plugin, continuer = found
-    return continuer if plugin.trusted else GuardedContinuer(plugin, continuer)
-
-
-def find_only(config: Config, registry: Registry, kind: str, does: str) -> tuple[PluginId, Any] | None:
-    """An instance of the only installed type of ``kind``; ``None`` if there is none.
-
-    Raises ``PluginError`` if there are several; ``does``: what both do.
-    """
-    made = list(create_installed(config, registry, kind))
-    if len(made) > 1:
-        names = " and ".join(str(plugin) for plugin, _ in made)
-        raise PluginError(f"{names} both {does}: disable the plugin of one of them")
-    return made[0] if made else None

@@ -7,9 +7,8 @@ from functools import partial
 from typing import NamedTuple
 
 from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
-from enginehouse.app.build_relay import find_only
 from enginehouse.app.config_diff import differences
-from enginehouse.app.plugin_instances import create, create_installed, identity, prepare
+from enginehouse.app.plugin_instances import create, create_installed, find_only, identity, prepare
 from enginehouse.config.parameters import plugin_table
 from enginehouse.config.routing import Aliases, ScorerSettings
 from enginehouse.config.schema import Config
@@ -54,46 +53,59 @@ class _MadeStrategy(NamedTuple):
     extractors: Sequence[Extractor]
 
 
-def build_router(
-    config: Config,
-    registry: Registry,
-    clock: Clock = SYSTEM_CLOCK,
-    caches: EngineCaches | None = None,
-    waiting: Mapping[str, int] | None = None,
-) -> Router:
-    """The router that ``[routing]`` describes. ``caches``: those of the engines that publish events.
+class RouterPlugins:
+    """The plugins that ``[routing]`` names, made for a router. Raises ``ConfigError`` or ``PluginError``."""
 
-    ``waiting``: how many requests wait for each model now.
-    """
-    routing = config.routing
-    of_rules = [rule.strategy for rule in routing.rules if rule.strategy]
-    types = dict.fromkeys([routing.strategy, *routing.strategies.values(), *of_rules])
-    made = {type: make_strategy(config, registry, type) for type in types}
-    for type, each in made.items():
-        prepare(registry, "strategy", type, partial(each.strategy.start, clock.now))
-        if waiting is not None:
-            prepare(registry, "strategy", type, partial(each.strategy.use_waiting, waiting))
-        if caches is not None:
-            prepare(registry, "strategy", type, partial(each.strategy.use_caches, caches))
-    by_type = {type: (each.plugin, each.strategy) for type, each in made.items()}
-    zones = Zones(config.zones) if config.zones else None
-    scorers = [scorer.scorer for each in made.values() for scorer in each.scorers]
-    return Router(
-        extractors=[*create_installed(config, registry, "extractor"), *_own_extractors(config, list(made.values()))],
-        filters=[*_required_filters(config, zones), *_filters(config, registry)],
-        zones=zones,
-        rules=Rules(routing.rules) if routing.rules else None,
-        strategies=StrategyTable(
-            by_type[routing.strategy],
-            {model: by_type[type] for model, type in routing.strategies.items()},
-            {type: by_type[type] for type in of_rules},
-        ),
-        scorers=[each for each in scorers if isinstance(each, GuardedScorer)],
-        aliases=Aliases(routing.aliases),
-        fallbacks=routing.fallbacks,
-        now=clock.now,
-        hand_over=find_only(config, registry, "hand_over", "hand prompts over"),
-    )
+    def __init__(self, config: Config, registry: Registry) -> None:
+        routing = self._routing = config.routing
+        self._registry = registry
+        self._of_rules = [rule.strategy for rule in routing.rules if rule.strategy]
+        types = dict.fromkeys([routing.strategy, *routing.strategies.values(), *self._of_rules])
+        self._made = {type: make_strategy(config, registry, type) for type in types}
+        self._zones = zones = Zones(config.zones) if config.zones else None
+        own = _own_extractors(config, list(self._made.values()))
+        self._extractors = [*create_installed(config, registry, "extractor"), *own]
+        self._filters = [*_required_filters(config, zones), *_filters(config, registry)]
+        self._hand_over = find_only(config, registry, "hand_over", "hand prompts over")
+
+    def router(
+        self, clock: Clock = SYSTEM_CLOCK, caches: EngineCaches | None = None, waiting: Mapping[str, int] | None = None
+    ) -> Router:
+        """The router. ``caches``: those of the engines that publish events.
+
+        ``waiting``: how many requests wait for each model now.
+        """
+        routing = self._routing
+        for type, each in self._made.items():
+            ready = partial(prepare, self._registry, "strategy", type)
+            ready(partial(each.strategy.start, clock.now))
+            if waiting is not None:
+                ready(partial(each.strategy.use_waiting, waiting))
+            if caches is not None:
+                ready(partial(each.strategy.use_caches, caches))
+        by_type = {type: (each.plugin, each.strategy) for type, each in self._made.items()}
+        scorers = [scorer.scorer for each in self._made.values() for scorer in each.scorers]
+        return Router(
+            extractors=self._extractors,
+            filters=self._filters,
+            zones=self._zones,
+            rules=Rules(routing.rules) if routing.rules else None,
+            strategies=StrategyTable(
+                by_type[routing.strategy],
+                {model: by_type[type] for model, type in routing.strategies.items()},
+                {type: by_type[type] for type in self._of_rules},
+            ),
+            scorers=[each for each in scorers if isinstance(each, GuardedScorer)],
+            aliases=Aliases(routing.aliases),
+            fallbacks=routing.fallbacks,
+            now=clock.now,
+            hand_over=self._hand_over,
+        )
+
+
+def build_router(config: Config, registry: Registry) -> Router:
+    """A router that decides as that of a gateway with ``config``."""
+    return RouterPlugins(config, registry).router()
 
 
 def _own_extractors(config: Config, made: Sequence[_MadeStrategy]) -> Iterator[tuple[PluginId, Extractor]]:
@@ -163,10 +175,9 @@ def _scorer(config: Config, registry: Registry, ref: ScorerSettings, key: str) -
     return WeightedScorer(ref.name or ref.type, ref.weight, scorer)
 
 
-def needs_new_router(old: Config, new: Config, registry: Registry) -> bool:
-    """Whether a new router is needed. An old one keeps the state of its plugins."""
+def new_router(old: Config, new: Config, registry: Registry) -> RouterPlugins | None:
+    """What a router for ``new`` needs; ``None`` if that of ``old`` will do, which keeps the state of its plugins."""
     types = [(kind, type) for kind in _ROUTING_KINDS for type in registry.types(kind)]
     before, after = ([plugin_table(config.plugins, *each) for each in types] for config in (old, new))
-    if before != after or old.zones != new.zones:
-        return True
-    return any(path[0] not in _OF_THE_RELAY for path in differences(old.routing, new.routing))
+    changed = any(path[0] not in _OF_THE_RELAY for path in differences(old.routing, new.routing))
+    return RouterPlugins(new, registry) if changed or before != after or old.zones != new.zones else None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
 from enginehouse.app.build import build_launcher, build_swapper
+from enginehouse.app.build_router import new_router
 from enginehouse.app.config_diff import ConfigDiff, diff_configs
 from enginehouse.app.plan import GatewayPlan
 from enginehouse.app.plugin_instances import create, create_installed, identity
@@ -103,7 +104,8 @@ class ConfigChange:
         self.joined = joined
         self._current, self._old = current, current.config
         path = current.path
-        self.plan = GatewayPlan(joined.config, path.registry, path.outside, current.context.drivers, found)
+        self.plan = plan = GatewayPlan(joined.config, path.registry, path.outside, current.context.drivers, found)
+        self._router = plan.findings.collect(lambda: new_router(path.config, plan.config, path.registry))
 
     def work_out(self) -> None:
         """Find what changes, and make what only depends on the configuration. It may run in a thread.
@@ -115,7 +117,7 @@ class ConfigChange:
         fixed = {*_KEPT_KINDS, *(type for kind in _KEPT_KINDS for type in path.registry.types(kind))}
         self.diff, config = diff_configs(self._old, plan.config, plan.relaunched, fixed)
         self._rules = launch_rules(config)
-        self._path_change = PathChange(path, config, plan.drivers)
+        self._path_change = PathChange(path, config, plan.drivers, self._router)
 
     def complete(self) -> None:
         """Make the rest. The configuration in force is still that for which this was made."""

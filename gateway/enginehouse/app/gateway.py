@@ -13,6 +13,7 @@ from typing import Any
 from prometheus_client import ProcessCollector
 from prometheus_client.core import Metric
 
+from enginehouse.app.build_router import RouterPlugins
 from enginehouse.app.callers import Callers, SharedAccounts
 from enginehouse.app.config_change import CurrentConfig, build_host_context, probe_backend
 from enginehouse.app.exports import warn_of_variable
@@ -26,6 +27,7 @@ from enginehouse.app.metrics import (
 )
 from enginehouse.app.needs import unmet_needs
 from enginehouse.app.pages import Pages
+from enginehouse.app.path_plugins import PathPlugins
 from enginehouse.app.plan import GatewayPlan, warn_of_missing
 from enginehouse.app.reload import ConfigSource, Reloader
 from enginehouse.app.request_path import RequestPath
@@ -81,10 +83,13 @@ class Gateway:
     ) -> None:
         outside = outside or Outside()
         plan = GatewayPlan(config, registry, outside, {}, unmet_needs(config, registry))
-        callers = plan.collect(lambda: Callers(config, registry, outside.clock, shared))
+        callers = plan.findings.collect(lambda: Callers(config, registry, outside.clock, shared))
         services = prepare_services(plan)
+        plugins = PathPlugins(plan.config, registry, outside, plan.findings)
+        router = plan.findings.collect(lambda: RouterPlugins(plan.config, registry))
         plan.check_launches({})
         assert callers is not None, "its error has been raised"
+        assert router is not None, "its error has been raised"
         config = plan.config
         for warning in plan.warnings:
             _log.warning("%s", warning)
@@ -93,7 +98,7 @@ class Gateway:
         self.closing = asyncio.Event()
         queues: dict[str, HostQueue] = {}
         self.path = path = RequestPath(
-            config, registry, plan.drivers, outside, queues, self.log, None, callers, observed=True
+            config, registry, plan.drivers, outside, queues, self.log, None, callers, plugins, router, observed=True
         )
         self.observers, self.fleet, self.relay, self.exporter = path.observers, path.fleet, path.relay, path.exporter
         self.callers, self.admission = callers, path.admission

@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 
+from enginehouse.app.plugin_instances import COMPAT
 from enginehouse.config.schema import BackendSettings, Config, LimitSettings, ModelSettings, ReplicaRange
 from enginehouse.config.shape import Path, dotted
 from enginehouse.domain.errors import ConfigError
+from enginehouse.domain.names import did_you_mean
 from enginehouse.domain.replica import Role
 from enginehouse.interfaces.accounting import Accounting
 from enginehouse.interfaces.drivers import SupportsHandOver, SupportsLoading
@@ -42,6 +44,10 @@ def unmet_needs(config: Config, registry: Registry) -> Iterator[ConfigError]:
         yield _unmet("no plugin writes the access log", ("telemetry", "access_log"), "access_log")
     if config.routing.mirrors and "mirrors" not in registry.types("observer"):
         yield _unmet("no enabled plugin sends copies of requests", ("routing", "mirrors"), "mirrors")
+    known = [type.removeprefix(COMPAT) for type in registry.types("routes") if type.startswith(COMPAT)]
+    for name in (name for name in config.compat if name not in known):
+        remedy = did_you_mean(name, known) or "install its plugin or remove the key"
+        yield ConfigError(f"no plugin answers the paths of '{name}'", key=dotted(("compat", name)), remedy=remedy)
     for kind, type, path in _named_types(config):
         try:
             registry.get(kind, type, dotted(path))

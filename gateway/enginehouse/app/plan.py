@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from typing import TypeVar
 
 import msgspec
 
 from enginehouse.aio.slow_work import run_slowly
+from enginehouse.aio.timeouts import run_within
 from enginehouse.app.build import build_driver, build_launcher, build_sources, build_swapper, driver_types
 from enginehouse.app.build_router import make_strategy
 from enginehouse.app.config_diff import differences
+from enginehouse.app.findings import Findings
 from enginehouse.app.needs import roles_of
 from enginehouse.app.plugin_instances import check_parameters, create, prepare
 from enginehouse.config.scheduling import ReschedulingSettings
 from enginehouse.config.schema import Config, HostSettings, ModelSettings
 from enginehouse.config.shape import dotted
-from enginehouse.domain.errors import ConfigError, ConfigErrors, PluginError, PullFailed
+from enginehouse.domain.errors import ConfigError, PluginError, PullFailed
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.names import did_you_mean
 from enginehouse.domain.replica import Role
@@ -29,16 +29,17 @@ from enginehouse.engines.host_context import HostContext, check_placement
 from enginehouse.engines.launch_line import fingerprint, launch_line, launch_spec
 from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.interfaces.driver_support import DriverSupport
-from enginehouse.interfaces.launchers import LaunchLine
+from enginehouse.interfaces.launchers import Launcher, LaunchLine
 from enginehouse.interfaces.strategies import Strategy
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.scheduling.scheduling_rules import check_preloads, facts_of_hosts, host_names
 
-T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _LAUNCH_KEYS = ("options", "args", "env", "stop_command", "health_path")
 """The keys of a model that only concern the launch of its engine."""
+LONGEST_S = 60.0
+"""For which a change of the configuration waits for drivers: one that hangs must not hold up all later changes."""
 _OTHER = {Role.PREFILL: Role.DECODE, Role.DECODE: Role.PREFILL}
 
 
@@ -49,8 +50,11 @@ class GatewayPlan:
     keys without effect. ``found``: what is wrong with the configuration besides. ``relaunched``: models whose running
     engines are not launched as it says.
 
-    What is wrong is collected, and ``check_launches`` raises it. Raises ``PluginError``.
+    What is wrong is collected as ``findings``, and ``check_launches`` raises it. ``asked``: the type of the driver for
+    which that waits now, empty for none.
     """
+
+    asked = ""
 
     def __init__(
         self,
@@ -61,8 +65,8 @@ class GatewayPlan:
         found: Iterable[ConfigError] = (),
     ) -> None:
         self.registry, self.outside, self._before = registry, outside, before
-        self._found = {str(error): error for error in found}  # equal ones count once
-        collecting = self._collecting
+        self.findings = Findings(found)
+        collecting = self.findings.collecting
         self.config, self.drivers = config, dict[str, DriverSupport]()
         self.warnings: Sequence[str] = ()
         self.relaunched: set[str] = set()
@@ -83,19 +87,6 @@ class GatewayPlan:
                 facts = facts_of(host)
                 check_preloads(self.config, facts, build_swapper(self.config, registry, facts))
 
-    @contextmanager
-    def _collecting(self) -> Iterator[None]:
-        try:
-            yield
-        except ConfigError as error:
-            self._found.setdefault(str(error), error.with_traceback(None))
-
-    def collect(self, make: Callable[[], T]) -> T | None:
-        """What ``make`` returns. ``check_launches`` raises its ``ConfigError`` with the others."""
-        with self._collecting():
-            return make()
-        return None
-
     def check_launches(self, before: Mapping[str, ModelSettings]) -> None:
         """Make the launch lines, on no port, of models that are not as ``before``. It may run in a thread.
 
@@ -106,15 +97,13 @@ class GatewayPlan:
         for name, model in self.config.models.items():
             old = before.get(name)
             if model.launches and old != model and model.engine_driver in self.drivers:
-                with self._collecting():
+                self.asked = model.engine_driver
+                with self.findings.collecting():
                     line = self._launch_line(name, model, environ)
                     if old is not None and old.launches and self._differs(name, old, model, line, environ):
                         self.relaunched.add(name)
-        found, self._found = [*self._found.values()], {}  # an error refers to frames, and these to this object
-        if len(found) > 1:
-            raise ConfigErrors(found)
-        if found:
-            raise found.pop()
+        self.asked = ""
+        self.findings.check()
         for warning in _of_roles(self.config, self.drivers, self.registry):
             _log.warning("%s", warning)
 
@@ -125,11 +114,11 @@ class GatewayPlan:
         launchers = cache(lambda host: build_launcher(config, registry, config.host_settings(host).launcher, host))
         for name, model in config.models.items():
             if model.source:
-                with self._collecting():
+                with self.findings.collecting():
                     _check_source(name, model.source, sources())
             if model.launches:
                 for host in model.hosts:
-                    with self._collecting():
+                    with self.findings.collecting():
                         check_placement(config, name, host, launchers(host))
 
     def _launch_line(self, name: str, model: ModelSettings, environ: Mapping[str, str]) -> LaunchLine:
@@ -149,7 +138,7 @@ class GatewayPlan:
         """Whether an engine launched as ``old`` is another one than an engine of ``model``, launched with ``line``."""
         if (old.hosts, old.gpus) != (model.hosts, model.gpus):
             return True
-        drivers = {**self._before, **self.drivers}
+        drivers, self.asked = {**self._before, **self.drivers}, old.engine_driver
         try:
             before = launch_line(name, old, drivers[old.engine_driver].launch, 0, environ)
         except ConfigError:
@@ -213,26 +202,35 @@ def _without_effect(config: Config) -> Iterator[str]:
 async def warn_of_missing(context: HostContext) -> None:
     """Log why engines could not be launched on this machine, with remedies: a program or a file is missing.
 
-    It may take long. The configuration must have been checked.
+    It may take long. The configuration must have been checked. A driver that hangs is asked once.
     """
+    hanging = set[str]()
     for name, model in context.config.models.items():
         type = HostSettings().launcher
         here = next((host for host in model.hosts if context.config.host_settings(host).launcher == type), None)
-        if not model.launches or here is None:
+        if not model.launches or here is None or model.engine_driver in hanging:
             continue
-        driver = unguarded(context.drivers[model.engine_driver]).launch
+        why = ""
         try:
-            line = launch_line(name, model, driver, port=0)
-            if why := await context.make_launcher(type, here).why_not(line, ()):
-                remedy = f" ({driver.how_to_install})" if driver.how_to_install else ""
-                _log.warning("models.%s: %s%s", name, why, remedy)
-            if model.command or model.source:
-                continue
-            if problem := await run_slowly(driver.why_not, launch_spec(name, model, driver)):
-                _log.warning("models.%s.path: %s", name, problem)
+            await run_within(LONGEST_S, _warn_of_missing(context, name, model, context.make_launcher(type, here)))
+        except TimeoutError:
+            hanging.add(model.engine_driver)
+            why = f"'{model.engine_driver}' has not returned for {LONGEST_S:g} s"
         except Exception as error:
-            text = "models.%s: its driver cannot tell whether the engine may start: %s"
-            _log.warning(text, name, describe(error))
+            why = describe(error)
+        if why:
+            _log.warning("models.%s: its driver cannot tell whether the engine may start: %s", name, why)
+
+
+async def _warn_of_missing(context: HostContext, name: str, model: ModelSettings, launcher: Launcher) -> None:
+    driver = unguarded(context.drivers[model.engine_driver]).launch
+    if why := await launcher.why_not(launch_line(name, model, driver, port=0), ()):
+        remedy = f" ({driver.how_to_install})" if driver.how_to_install else ""
+        _log.warning("models.%s: %s%s", name, why, remedy)
+    if model.command or model.source:
+        return
+    if problem := await run_slowly(driver.why_not, launch_spec(name, model, driver)):
+        _log.warning("models.%s.path: %s", name, problem)
 
 
 def _check_source(model: str, source: str, sources: PulledModels) -> None:

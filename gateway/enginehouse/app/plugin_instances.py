@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 _NAMES = [kind.name for kind in KINDS]
 _IMPORTED_LATE = "command"
 """The kind whose parameters are checked when it is used: a gateway does not import commands."""
-_COMPAT = "compat."
+COMPAT = "compat."
 """The types of routes that stand for another program begin so."""
 
 
@@ -106,25 +106,16 @@ class ConfiguredPlugins:
 
 
 def routes_of_plugins(config: Config, registry: Registry, *, of_compat: bool) -> Sequence[str]:
-    """The types of routes that the gateway has: those ``of_compat`` that ``[compat]`` wants, or all others.
-
-    Raises ``ConfigError`` for a name in ``[compat]`` that no plugin knows.
-    """
-    types = registry.types("routes")
-    known = [type.removeprefix(_COMPAT) for type in types if type.startswith(_COMPAT)]
-    for name in config.compat:
-        if name not in known:
-            remedy = did_you_mean(name, known) or "install its plugin or remove the key"
-            raise ConfigError(f"no plugin answers the paths of '{name}'", key=f"compat.{name}", remedy=remedy)
+    """The types of routes that the gateway has: those ``of_compat`` that ``[compat]`` wants, or all others."""
     if of_compat:
-        return [_COMPAT + name for name, wanted in config.compat.items() if wanted]
-    return [type for type in types if not type.startswith(_COMPAT)]
+        return [COMPAT + name for name, wanted in config.compat.items() if wanted]
+    return [type for type in registry.types("routes") if not type.startswith(COMPAT)]
 
 
 def protocols_of_plugins(config: Config, registry: Registry) -> Sequence[str]:
     """The types of protocols that the gateway has: all but those that ``[compat]`` does not want."""
-    wanted = [_COMPAT + name for name, wanted in config.compat.items() if wanted]
-    return [type for type in registry.types("protocol") if not type.startswith(_COMPAT) or type in wanted]
+    wanted = [COMPAT + name for name, wanted in config.compat.items() if wanted]
+    return [type for type in registry.types("protocol") if not type.startswith(COMPAT) or type in wanted]
 
 
 def create_installed(
@@ -141,6 +132,18 @@ def create_installed(
             skip_or_raise(config, error)
         else:
             yield identity(registry, kind, type), made
+
+
+def find_only(config: Config, registry: Registry, kind: str, does: str) -> tuple[PluginId, Any] | None:
+    """An instance of the only installed type of ``kind``; ``None`` if there is none.
+
+    Raises ``PluginError`` if there are several; ``does``: what both do.
+    """
+    made = list(create_installed(config, registry, kind))
+    if len(made) > 1:
+        names = " and ".join(str(plugin) for plugin, _ in made)
+        raise PluginError(f"{names} both {does}: disable the plugin of one of them")
+    return made[0] if made else None
 
 
 def skip_or_raise(config: Config, error: PluginError) -> None:

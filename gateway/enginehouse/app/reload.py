@@ -14,11 +14,13 @@ import msgspec
 
 from enginehouse.aio.slow_work import run_slowly
 from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.aio.timeouts import run_within
+from enginehouse.app import plan
 from enginehouse.app.callers import Callers
 from enginehouse.app.config_change import ConfigChange, CurrentConfig
 from enginehouse.app.config_diff import ConfigDiff
 from enginehouse.app.needs import unmet_needs
-from enginehouse.app.plan import warn_of_missing
+from enginehouse.app.path_plugins import PathPlugins
 from enginehouse.app.services.service_runner import ServiceRuns, Services, prepare_services
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
@@ -165,7 +167,7 @@ class Reloader:
             if not dry_run:
                 self.carry_out(prepared)
                 _log_changes(change.diff, loaded.warnings)
-            await warn_of_missing(change.context)
+            await plan.warn_of_missing(change.context)
             return Reloaded(
                 applied=not dry_run,
                 file=str(loaded.file) if loaded.file else None,
@@ -181,7 +183,7 @@ class Reloader:
         for tries in reversed(range(_MOST_TRIES)):
             prepared, version = self.begin(new), self._current.version
             if tries:
-                await run_slowly(prepared.change.work_out)
+                await self._work_out(prepared.change)
             else:  # services change the configuration faster than a thread can work a change out
                 prepared.change.work_out()
             if not self._is_open:
@@ -192,14 +194,27 @@ class Reloader:
         self.complete(prepared)
         return prepared
 
+    async def _work_out(self, change: ConfigChange) -> None:
+        """Work ``change`` out in a thread, which is left alone if it takes too long."""
+        try:
+            await run_within(plan.LONGEST_S, run_slowly(change.work_out))
+        except TimeoutError:
+            who = f"the driver '{change.plan.asked}' hangs: it" if change.plan.asked else "the drivers hang: this"
+            problem = f"{who} has not returned for {plan.LONGEST_S:g} s"
+            if not change.plan.asked:
+                raise ConfigError(problem) from None
+            raise self._current.path.registry.get("driver", change.plan.asked).error(problem) from None
+
     def begin(self, new: Config) -> PreparedReload:
-        """Begin a change to ``new``, to work out and to ``complete``. Nothing changes yet. Raises ``PluginError``."""
+        """Begin a change to ``new``, to work out and to ``complete``. Nothing changes yet."""
         current = self._current
         joined = current.joined.joined_to(current.sizes.sized(new))
         change = ConfigChange(current, joined, unmet_needs(new, current.path.registry))
-        plan = change.plan
-        plan.collect(lambda: Callers(plan.config, plan.registry, plan.outside.clock))  # those in force stay
-        return PreparedReload(change, prepare_services(plan))
+        made = change.plan
+        # those in force stay
+        made.findings.collect(lambda: Callers(made.config, made.registry, made.outside.clock))
+        PathPlugins(made.config, made.registry, made.outside, made.findings)
+        return PreparedReload(change, prepare_services(made))
 
     def complete(self, prepared: PreparedReload) -> None:
         """Make the rest. Raises ``ConfigError`` or ``PluginError``."""

@@ -8,28 +8,18 @@ from functools import partial
 from pathlib import Path
 
 from enginehouse.app.build import build_admission, build_fleet, renew_upstreams, time_limits
-from enginehouse.app.build_middleware import find_middleware, use_middleware
-from enginehouse.app.build_relay import configure_relay, find_continuer, find_only
-from enginehouse.app.build_router import build_router, needs_new_router
+from enginehouse.app.build_relay import configure_relay
+from enginehouse.app.build_router import RouterPlugins
 from enginehouse.app.callers import Callers, Deliver
-from enginehouse.app.exports import TraceTaker, build_tracer, find_exporter
-from enginehouse.app.plugin_instances import (
-    ConfiguredPlugins,
-    create,
-    create_installed,
-    identity,
-    prepare,
-    protocols_of_plugins,
-)
+from enginehouse.app.exports import TraceTaker, build_tracer
+from enginehouse.app.path_plugins import PathPlugins
+from enginehouse.app.plugin_instances import ConfiguredPlugins, prepare
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
-from enginehouse.domain.plugin_id import PluginId
 from enginehouse.engines.followed_caches import CacheView, FollowedCaches, kv_events_of
 from enginehouse.http.cross_origin import CrossOriginProtection
 from enginehouse.http.relayed_paths import RelayedPaths
 from enginehouse.interfaces.driver_support import DriverSupport
-from enginehouse.interfaces.protocols import ClientProtocol
-from enginehouse.interfaces.schedulers import CallerTurns
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.relay import Relay
@@ -44,7 +34,7 @@ from enginehouse.telemetry.record_delivery import RecordDelivery
 
 
 class RequestPath:
-    """Made once; a ``PathChange`` puts another ``config`` in force.
+    """Made once, of its ``plugins``; a ``PathChange`` puts another ``config`` in force.
 
     ``drivers``: by type. ``queues``: by backend; live. ``log``: the gateway's own. ``traces`` takes traced requests,
     in place of the exporter. ``observed``: whether observers hear of the fleet, too.
@@ -61,33 +51,29 @@ class RequestPath:
         log: GatewayLog,
         traces: TraceTaker | None,
         callers: Callers,
+        plugins: PathPlugins,
+        router: RouterPlugins,
         *,
         observed: bool,
     ) -> None:
         outside.engine_memory.most = config.server.max_engine_memory
         self.config, self.registry, self.outside, self.log = config, registry, outside, log
         self.secrets = secret_values(config)
-        observers = list(create_installed(config, registry, "observer"))
-        self.observers = Observers([observer for _, observer in observers], [plugin for plugin, _ in observers])
-        self.exporter = find_exporter(config.telemetry, observers)
-        middleware = find_middleware(config, registry)
-        types = protocols_of_plugins(config, registry) if "protocols" in middleware else ()
-        protocols = create_installed(config, registry, "protocol", types)
-        self.protocols: Mapping[str, ClientProtocol] = {plugin.type: each for plugin, each in protocols}
+        self.observers = Observers([each for _, each in plugins.observers], [plugin for plugin, _ in plugins.observers])
+        self.exporter, self.protocols = plugins.exporter, plugins.protocols
         self.drivers = drivers
         self.fleet = build_fleet(config, self.observers if observed else None, outside.clock.epoch, self.drivers)
         self.caches = FollowedCaches(
             lambda name: Client(self.relay.context.upstreams[name], self.config.checks.timeout)
         )
-        context = self._context(queues)
+        context = self._context(queues, plugins, router)
+        plugins.join(context)
         self.relay = Relay(context, RecordDelivery(self.observers.callbacks("finished"), outside.clock.now))
-        for plugin, observer in observers:
+        for plugin, observer in plugins.observers:
             aside = partial(self.relay.asides.send, plugin)
             prepare(registry, "observer", plugin.type, partial(context.counters.lend, observer))
             prepare(registry, "observer", plugin.type, partial(observer.use_aside, aside))
         context.tracer = build_tracer(config.telemetry, self.exporter, traces)
-        use_middleware(middleware, config, registry, context)
-        context.web_sockets = find_only(config, registry, "web_socket_server", "serve WebSockets")
         self.observers.add(context.waiting_room)  # it looks for slots at what they hear
         self.callers = callers
         callers.count(context, self.observers)
@@ -99,7 +85,7 @@ class RequestPath:
             lambda: self.config.scheduling.never_load_for,
         )
 
-    def _context(self, queues: Mapping[str, RequestQueue]) -> RelayContext:
+    def _context(self, queues: Mapping[str, RequestQueue], plugins: PathPlugins, router: RouterPlugins) -> RelayContext:
         config, clock = self.config, self.outside.clock
         room = WaitingRoom(
             lambda model: self.fleet.snapshot.candidates(model),
@@ -110,27 +96,21 @@ class RequestPath:
         caches = CacheView(self.caches)
         self.caches.use(caches)
         context = RelayContext(
-            build_router(config, self.registry, clock, caches, room.counts),
+            router.router(clock, caches, room.counts),
             self.fleet,
             renew_upstreams(config, {}, config, self.outside, self.drivers),
             queues=queues,
             observers=self.observers,
             clock=clock,
             max_series=config.telemetry.max_series,
-            protocols={path: each for each in self.protocols.values() for path in each.paths},
+            protocols={path: each for each in plugins.protocols.values() for path in each.paths},
             engine_memory=self.outside.engine_memory,
-            continuer=find_continuer(config, self.registry),
+            continuer=plugins.continuer,
             waiting_room=room,
-            turns=self._turns(),
+            turns=plugins.turns,
         )
         configure_relay(context, config, self.drivers)
         return context
-
-    def _turns(self) -> tuple[PluginId, CallerTurns] | None:
-        """What gives requests their turns, with its plugin. Raises ``ConfigError`` or ``PluginError``."""
-        how = "scheduler", self.config.scheduling.scheduler, "scheduling.scheduler"
-        make = create(self.config, self.registry, *how).shares
-        return (identity(self.registry, *how), prepare(self.registry, *how[:2], make)) if make else None
 
     def open(self, folder: Path, deliver: Deliver | None = None) -> None:
         """Read what the state folder keeps of callers and for protocols. Raises ``ConfigError`` or ``PluginError``.
@@ -173,15 +153,18 @@ class RequestPath:
 class PathChange:
     """What requests need of the configuration ``config``, while another one is in force. ``drivers``: by type.
 
+    ``router``: the plugins of its router, if it needs a new one.
     It is made anywhere, also in a thread, then completed and carried out on the event loop.
     Raises ``ConfigError`` or ``PluginError``.
     """
 
     upstreams: dict[str, Upstream]
 
-    def __init__(self, path: RequestPath, config: Config, drivers: dict[str, DriverSupport]) -> None:
+    def __init__(
+        self, path: RequestPath, config: Config, drivers: dict[str, DriverSupport], router: RouterPlugins | None
+    ) -> None:
         self.config = config
-        self._path, self._drivers = path, drivers
+        self._path, self._drivers, self._new_router = path, drivers, router
         self._fleet = build_fleet(config, drivers=drivers)
         self._kv_events = kv_events_of(config, drivers)
         self._secrets = secret_values(config)
@@ -191,9 +174,9 @@ class PathChange:
         path, config, context = self._path, self.config, self._path.relay.context
         self._router = context.router
         self._view: CacheView | None = None
-        if needs_new_router(path.config, config, path.registry):
+        if self._new_router is not None:
             self._view = CacheView(path.caches)
-            self._router = build_router(config, path.registry, context.clock, self._view, context.waiting_room.counts)
+            self._router = self._new_router.router(context.clock, self._view, context.waiting_room.counts)
         self.upstreams = renew_upstreams(path.config, context.upstreams, config, path.outside, self._drivers)
 
     def carry_out(self) -> Mapping[str, Upstream]:

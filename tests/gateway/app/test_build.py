@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -103,6 +104,30 @@ async def test_a_start_and_a_change_tell_all_errors_at_once() -> None:
     with pytest.raises(ConfigErrors) as at_change:
         prepare(Gateway(Config(), registry), faulty)
     assert [error.key for error in at_change.value.errors] == keys
+
+
+async def test_errors_of_all_parts_are_told_at_once() -> None:
+    registry = load_plugins(PluginSettings()).registry
+    for kind in ("observer", "middleware", "continuer"):
+        origin = {"entry_point": "acme", "module": "acme", "distribution": "acme", "version": "1"}
+        registry.add([Registered(kind=kind, type=f"own-{kind}", factory=partial(_fail, kind), **origin)])
+    faulty = Config(
+        routing=RoutingSettings(strategy="random"),
+        plugins=PluginSettings(parameters={"random": {"seed": "x"}}),
+        compat={"lama_swap": True},
+    )
+    with pytest.raises(ConfigErrors) as at_start:
+        Gateway(faulty, registry)
+    told = str(at_start.value)
+    for part in ("plugins.random.seed", "compat.lama_swap", "no observer", "no middleware", "no continuer"):
+        assert told.count(part) == 1, (part, told)
+    with pytest.raises(ConfigErrors) as at_change:
+        prepare(Gateway(Config(), load_plugins(PluginSettings()).registry), faulty)
+    assert "plugins.random.seed" in str(at_change.value)
+
+
+def _fail(what: str) -> object:
+    raise RuntimeError(f"no {what}")
 
 
 @pytest.fixture

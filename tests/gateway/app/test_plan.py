@@ -12,13 +12,14 @@ import pytest
 
 from enginehouse import Driver
 from enginehouse.app import Gateway
+from enginehouse.app import plan as plan_module
 from enginehouse.app.plan import GatewayPlan
 from enginehouse.app.reload import ConfigSource
 from enginehouse.backends import ModelSettings
 from enginehouse.config.environment import STATE_DIR
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config, HostSettings
-from enginehouse.domain.errors import ConfigError, ShuttingDown
+from enginehouse.domain.errors import ConfigError, PluginError, ShuttingDown
 from enginehouse.drivers import EngineClient, LaunchSpec, ServedModel, SupportsLaunch
 from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.services import FoundBackend
@@ -214,3 +215,28 @@ async def test_a_gateway_that_ends_during_a_reload_is_not_changed(changing: Chan
     with pytest.raises(ShuttingDown):
         await reload
     assert changing.gateway.config.models["m"].path == "p"
+
+
+async def test_a_driver_that_hangs_is_named_and_holds_up_no_later_reload(
+    changing: Changing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_module, "LONGEST_S", 0.01)
+    hanging = await changing.begin()
+    with pytest.raises(PluginError, match=r"plugin 'acme' .*the driver 'files' hangs: it has not returned for 0\.01 s"):
+        await hanging
+    Files.may_look.set()
+    monkeypatch.setattr(plan_module, "LONGEST_S", 20)
+    await changing.gateway.reloader.reload()
+    assert changing.gateway.config.models["m"].path == "q"
+
+
+async def test_a_driver_that_hangs_when_it_looks_for_files_is_told_and_holds_nobody_up(
+    changing: Changing, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    may_return = threading.Event()
+    monkeypatch.setattr(Files, "why_not", lambda *_: may_return.wait(20) and "", raising=False)
+    monkeypatch.setattr(plan_module, "LONGEST_S", 0.2)
+    changing.path = "q"
+    await asyncio.wait_for(changing.gateway.reloader.reload(), 10)
+    assert "models.m: its driver cannot tell whether the engine may start: 'files' has not returned" in caplog.text
+    may_return.set()

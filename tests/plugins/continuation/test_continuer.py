@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from enginehouse import Candidate
-from enginehouse.app.build_relay import find_continuer
+from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.continuers import KeptStream, StreamTokens
 from enginehouse.domain.errors import PluginError
@@ -62,9 +62,9 @@ def test_the_check_finds_a_stream_that_loses_what_the_gateway_adds() -> None:
         check_continuer(WithOtherLists)
 
 
-def test_a_gateway_has_one_continuer() -> None:
+async def test_a_gateway_has_one_continuer() -> None:
     registry = load_plugins(PluginSettings()).registry
     origin = {"entry_point": "acme", "module": "acme", "distribution": "acme", "version": "1"}
     registry.add([Registered(kind="continuer", type="own", factory=StreamContinuer, **origin)])
     with pytest.raises(PluginError, match="both continue streams"):
-        find_continuer(Config(), registry)
+        Gateway(Config(), registry)

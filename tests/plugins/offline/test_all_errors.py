@@ -105,3 +105,11 @@ def test_a_plugin_that_cannot_start_is_told_with_the_others() -> None:
     assert told({"a": 1}, check) == ["a", "plugin 'p': it raised"]
     with pytest.raises(PluginError, match="it raised"):
         check_all(check, {}, {})
+
+
+def test_an_error_that_stays_without_its_key_is_told_once() -> None:
+    def check(document: dict[str, Any]) -> None:
+        missing = ConfigError("unknown scheduler 'fifo'", key="scheduling.scheduler")
+        raise ConfigErrors([missing, ConfigError("no", key="a")]) if "a" in document else missing
+
+    assert told({"a": 1}, check) == ["scheduling.scheduler", "a"]

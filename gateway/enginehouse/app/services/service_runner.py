@@ -78,12 +78,9 @@ ServiceRuns = Mapping[str, ServiceRun]
 
 
 def prepare_services(plan: GatewayPlan) -> ServiceRuns:
-    """The services that the configuration of ``plan`` wants, prepared for it. The plan learns of errors.
-
-    Raises ``PluginError``.
-    """
+    """The services that the configuration of ``plan`` wants, prepared for it. The plan learns of errors."""
     wanted = _wanted(plan.config, plan.registry)
-    runs = {type: plan.collect(partial(ServiceRun, plan, type)) for type in wanted}
+    runs = {type: plan.findings.collect(partial(ServiceRun, plan, type)) for type in wanted}
     return {type: run for type, run in runs.items() if run is not None}
 
 

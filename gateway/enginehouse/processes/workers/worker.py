@@ -14,7 +14,10 @@ import msgspec
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app.build import build_drivers
+from enginehouse.app.build_router import RouterPlugins, new_router
 from enginehouse.app.callers import Callers
+from enginehouse.app.findings import Findings
+from enginehouse.app.path_plugins import PathPlugins
 from enginehouse.app.request_path import PathChange, RequestPath
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import CannotContinue
@@ -114,6 +117,9 @@ class Worker:
         self.queues = OwnerQueues(
             channel, lambda: self.path.config.scheduling.priorities, lambda: self._queue_changed()
         )
+        findings = Findings()
+        plugins = PathPlugins(config, registry, outside, findings)
+        findings.check()
         self.path = path = RequestPath(
             config,
             registry,
@@ -123,6 +129,8 @@ class Worker:
             log,
             self.exporter,
             Callers(config, registry, outside.clock, memory.accounts(number)),
+            plugins,
+            RouterPlugins(config, registry),
             observed=False,
         )
         self.relay, self.admission = path.relay, path.admission
@@ -179,8 +187,9 @@ class Worker:
         """
         path, config = self.path, _share_of(pickle.loads(configuration.config), self._board.workers)
         drivers = build_drivers(config, path.registry, path.drivers, path.outside)
+        router = new_router(path.config, config, path.registry)
         self._channel.hold()
-        self._tasks.start(self._change(configuration, asyncio.to_thread(PathChange, path, config, drivers)))
+        self._tasks.start(self._change(configuration, asyncio.to_thread(PathChange, path, config, drivers, router)))
 
     def follow(self, backends: list[tuple[BackendView, BackendPlace]]) -> None:
         """Take over the state of backends."""
