@@ -134,10 +134,13 @@ class RequestPath:
 
     def observe(self) -> None:
         """Have observers called with what they want to see under the configuration in force."""
-        configured = ConfiguredPlugins(lambda: self.config, self.registry)
+        counters, configured = self.relay.context.counters, ConfiguredPlugins(lambda: self.config, self.registry)
+        counters.forget_shown()
+        counters.notes_shown = True
         self.relay.requests.at_end = self.observers.wanted("at_end", configured)
         self.relay.requests.waiting.wanted = self.observers.wanted("streams_wait", configured)
         self.relay.asides.show(self.observers.wanted("with_contents", configured))
+        counters.notes_shown = False
 
     def follow_caches(self) -> None:
         """Follow the prefix caches of engines that publish events."""

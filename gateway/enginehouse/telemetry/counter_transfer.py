@@ -54,6 +54,7 @@ def take(counters: Counters) -> CountedTotals:
             metric.name: [
                 (labels, _counts(each) if isinstance(each, Histogram) else each)
                 for labels, each in counters.labelled(metric)
+                if each  # the owner's observers show the same series at 0
             ]
             for metric in counters.by_metric
         },

@@ -203,6 +203,10 @@ class Counters:
         self.gaps: defaultdict[str, Histogram] = self._declare(metrics.CONTINUATION_GAP)
         """The times for which clients waited for the next event of a continued stream, by the reason."""
         self.intercepted: defaultdict[tuple[str, str], int] = self._declare(metrics.INTERCEPTED)
+        self.notes_shown = False
+        """Whether observers now say what they want to see under a configuration."""
+        self._shown: set[tuple[MetricInfo, Any]] = set()
+        """The series that observers have then shown at 0."""
         self._own = frozenset(self.by_metric)
         """Those whose labels the gateway chooses, and bounds itself."""
 
@@ -224,7 +228,17 @@ class Counters:
 
     def count(self, metric: MetricInfo, labels: Sequence[str] = (), number: int = 1) -> None:
         """Add ``number`` to a series of a counter."""
-        self.by_metric[metric][self._key(metric, labels)] += int(number)
+        key = self._key(metric, labels)
+        if self.notes_shown:
+            self._shown.add((metric, key))
+        self.by_metric[metric][key] += int(number)
+
+    def forget_shown(self) -> None:
+        """Drop the series that observers have shown under another configuration, and that are still 0."""
+        for metric, key in self._shown:
+            if not self.by_metric[metric].get(key):
+                self.by_metric[metric].pop(key, None)
+        self._shown.clear()
 
     def observe(self, metric: MetricInfo, labels: Sequence[str], seconds: float) -> None:
         """Add a time to a series of a histogram."""

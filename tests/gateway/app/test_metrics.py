@@ -16,17 +16,23 @@ from prometheus_client import generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
+from enginehouse.app import Gateway
 from enginehouse.app.metrics import histograms, numbers
+from enginehouse.config.routing import MirrorSettings, RoutingSettings
+from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.domain.request_record import RequestRecord
+from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.telemetry import metric_list
 from enginehouse.telemetry.counters import Counters, Histogram
 from enginehouse_kit.testing import request_record
 from enginehouse_metrics.engines import MetricsPage
 from enginehouse_metrics.merged_pages import merged
 from enginehouse_metrics.page import Families
+from enginehouse_mirrors.observer import MIRRORED
 from enginehouse_otlp.messages import MetricBatch
 from enginehouse_otlp.metric_push import as_record
 from enginehouse_otlp.process.metrics import metrics_data
+from tests.support.changed_config import reconfigure
 from tests.support.request_facts import facts_of
 
 
@@ -158,3 +164,20 @@ def test_metrics_for_otlp_have_separate_buckets_and_no_total() -> None:
     assert (list(first.bucket_counts), list(first.explicit_bounds)) == ([2, 1, 1], [0.5, 1.0])
     assert first.count == 4
     assert first.sum == pytest.approx(6.0)
+
+
+def test_series_of_a_mirror_that_a_reload_has_removed_are_shown_only_if_they_counted_anything() -> None:
+    mirrors = {model: MirrorSettings(to="new") for model in ("used", "unused")}
+    gateway = Gateway(Config(routing=RoutingSettings(mirrors=mirrors)), load_plugins(PluginSettings()).registry)
+    gateway.path.observe()
+
+    def shown() -> set[str]:
+        families = {family.name: family for family in gateway.families()}
+        return {each.labels["model"] for each in families[MIRRORED.name].samples}
+
+    assert shown() == {"used", "unused"}
+    gateway.relay.context.counters.count(MIRRORED, ("used", "new", "same"))
+    reconfigure(gateway, Config())
+    assert shown() == {"used"}
+    spans = {family.name: family for family in gateway.families()}["enginehouse_spans"]
+    assert len(spans.samples) == 2, "what an observer shows at 0 from the start stays"
