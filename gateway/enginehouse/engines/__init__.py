@@ -2,7 +2,7 @@
 
 Read ``managed_engines`` first: it has every ``host``, which connects its engines with the queue of its requests.
 The ``engine`` of a replica alone keeps its state, from its files to its end, and carries out the orders of the queue; a
-``start`` brings it up, and a run is one life of its process.
+run is one life of its process.
 ``launches`` places, launches and records the engines of a host, and ``gpus`` knows which of them has which GPU.
 ``adoption`` takes over those that run already, with the ``state_file``, whose ownership says which gateway may act.
 

@@ -6,8 +6,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
+from enginehouse.aio.timeouts import run_within
 from enginehouse.domain.errors import (
     ConfigError,
     EnginehouseError,
@@ -17,19 +19,26 @@ from enginehouse.domain.errors import (
     PluginFailed,
 )
 from enginehouse.domain.replica import ASSUMED_LOAD_S, AT_REST, ReplicaState
-from enginehouse.engines.failures import BackOff, how_it_ended
+from enginehouse.engines.engine_cache import EngineCache
+from enginehouse.engines.failures import BackOff, StartErrors, how_it_ended
 from enginehouse.engines.host_context import ManagedReplica
+from enginehouse.engines.launch_line import ModelLaunch
 from enginehouse.engines.launches import Launches
-from enginehouse.engines.probing import ProbedEngine
-from enginehouse.engines.start import EngineRun, Start, StartingEngine
-from enginehouse.interfaces.launchers import EngineProcess
+from enginehouse.engines.probing import HealthCheck, ProbedEngine
+from enginehouse.engines.start import NOWHERE, EngineRun, StartLimits, longest_silence
+from enginehouse.interfaces.drivers import EngineClient
+from enginehouse.interfaces.launch_spec import LaunchSpec
+from enginehouse.interfaces.launchers import EngineProcess, LaunchLine
 from enginehouse.interfaces.places import Place
+from enginehouse.telemetry.log_ring import LogRing
 
 _log = logging.getLogger(__name__)
 
 _UP = (ReplicaState.READY, ReplicaState.SLEEPING)
 _TOLD_IN_PARTS = (ReplicaState.DOWNLOADING, ReplicaState.PLACING)
 """The states whose problems change while they last."""
+_QUESTION_S = 5.0
+"""The time limit of a question about a ready engine that may stay without an answer."""
 
 
 class EngineListener:
@@ -49,7 +58,7 @@ class EngineListener:
         return {}
 
 
-class Engine(StartingEngine):
+class Engine:
     """The engine of ``managed``. It alone keeps its state, from its files to its end; ``listener`` hears of it.
 
     ``state`` is where it is, ``shown`` what others see: a ``retired`` engine is shown as stopping until it has stopped.
@@ -57,6 +66,11 @@ class Engine(StartingEngine):
     with its place. ``version`` grows when engines launched so far do not fit the settings any more. ``wake_s``: how
     long its last start took. ``before``: what must end before it may start, such as its adoption. ``removal``: its end,
     once its replica is no longer configured.
+
+    ``connect`` makes a client from the engine's address. ``gpus``: the ``CUDA_VISIBLE_DEVICES`` of the next launch,
+    empty for none. ``log`` outlives the process: a restarted one continues it. ``cache``: what is kept of its prefix
+    cache while it does not run, if it ``keeps_cache``. ``elsewhere``: a server that runs already loads the model.
+    ``run``: set in the step in which it is launched.
     """
 
     def __init__(
@@ -67,44 +81,84 @@ class Engine(StartingEngine):
         connect: Callable[[str], ProbedEngine],
         listener: EngineListener,
     ) -> None:
-        super().__init__(managed, launches, connect)
+        self.name = managed.engine
         self.replica = managed.replica
+        self.launches = launches
+        self.connect = connect
+        self.listener = listener
+        self.log = LogRing()
+        self.errors = StartErrors(managed.model_name, self.log)
+        self.cache = EngineCache(launches.caches, managed)
         self.version = 0
-        self.shown = self.state
-        self.retired = self.is_lost = False
-        self.problem = self._hung = ""
+        self.state = self.shown = ReplicaState.STOPPED
+        self.retired = self.is_lost = self.is_removed = False
+        self.problem = self.gpus = self._hung = ""
         self.wake_s, self._began = ASSUMED_LOAD_S, 0.0
+        self.run: EngineRun | None = None
         self.before: asyncio.Task[None] | None = None
         self.removal: asyncio.Task[None] | None = None
-        self.listener = listener
-        self.back_off = BackOff()
-        self.is_removed = False
         self._examined = 0
+        self._limits: StartLimits | None = None
         self._starting: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._endings: set[asyncio.Future[None]] = set()
+        self.reconfigure(managed)
         self.begin_anew()
 
     # --- settings
 
+    def reconfigure(self, managed: ManagedReplica) -> None:
+        """Use these settings from now on. A running engine continues as it was launched."""
+        model, driver = managed.model, managed.driver
+        self.managed, self.elsewhere, self.may_sleep = managed, managed.server is not None, model.sleeps
+        self.needs = self.launches.needs(managed)
+        self.keeps_cache = bool(model.keep_cache) and driver.cache is not None and not self.elsewhere
+        self.check = HealthCheck(driver.driver, model.health_path)
+        self.line = ModelLaunch(
+            managed.model_name,
+            model,
+            driver.launch,
+            managed.rules,
+            backend=self.name,
+            cache_folder=str(self.cache.folder) if self.keeps_cache else "",
+        )
+
     def begin_anew(self) -> None:
         """Drop what is known of engines launched so far: they do not fit the settings any more."""
-        self.version += 1
+        self._forget()
         self.back_off = BackOff()
-        self.launches.learned.reset(self.replica, self.footprint())
+        if (known := self.launches.state_file.footprints.known.get(self._footprint())) is not None:
+            self.launches.learned.measured[self.replica] = known  # by an earlier gateway
 
     def remove(self) -> None:
         """Note that the replica of this engine, which is at rest, is no longer configured."""
-        self.version += 1
+        self._forget()
         self.is_removed = True
-        self.launches.learned.remove(self.replica)
 
-    def footprint(self) -> str | None:
-        """The name under which the memory of an engine with this launch line is known; ``None`` if it has none."""
+    def _forget(self) -> None:
+        self.version += 1
+        for facts in self.launches.learned:
+            facts.pop(self.replica, None)
+
+    def _footprint(self) -> str:
+        """The name under which the memory of an engine with this launch line is known; empty if it has none."""
         try:
-            return None if self.elsewhere else f"{self.managed.model_name} {self.line.fingerprint}"
+            return "" if self.elsewhere else f"{self.managed.model_name} {self.line.fingerprint}"
         except EnginehouseError:
-            return None
+            return ""
+
+    def expect(self, estimate: int) -> None:
+        """Drop what was measured with other files of the model, which told another ``estimate`` of its bytes."""
+        footprint = self._footprint()
+        if footprint and self.launches.state_file.footprints.forget_others(footprint, estimate):
+            self.launches.learned.measured.pop(self.replica, None)
+
+    def report(self, limit: int | None) -> None:
+        """Take the number of requests that the engine says that it serves at once."""
+        reported = self.launches.learned.reported
+        reported.pop(self.replica, None)
+        if limit:
+            reported[self.replica] = limit
 
     @property
     def is_asleep(self) -> bool:
@@ -138,15 +192,34 @@ class Engine(StartingEngine):
             await self.launches.give_up(self.name)
 
     async def _look_ahead(self) -> None:
-        state = self.state
+        state, limits = self.state, self._new_limits()
+        self.problem = ""
         try:
-            await Start(self).look_ahead()
+            await self._find_room(limits)
         except asyncio.CancelledError:
             self._become(state)
             raise
         except Exception as error:
             self._become(ReplicaState.FAILED, str(error))
             raise
+        finally:
+            self._limits = None
+
+    async def _find_room(self, limits: StartLimits) -> None:
+        """Raise ``LoadFailed`` if the engine could not be launched even if others were stopped for it."""
+        launches, model, driver = self.launches, self.managed.model, self.managed.driver.launch
+        self.errors.begin()
+        if not launches.places:
+            files = () if model.source else self.line.files
+            if why := await launches.why_not(self.line.nowhere, files):
+                how = driver.how_to_install if not model.command else ""
+                raise self.errors.did_not_start(f"{why} ({how})" if how else why)
+            return
+        waits = partial(self._note, limits, ReplicaState.PLACING)
+        try:
+            await launches.find_room(self.name, self.needs, model.place_timeout, waits)
+        except TimeoutError:
+            raise self.errors.unplaced(model.place_timeout, self.problem) from None
 
     async def start(self) -> None:
         """Wake or launch the engine, or join its adoption, and wait until it can take requests.
@@ -226,17 +299,66 @@ class Engine(StartingEngine):
         version = self.version
         try:
             if (run := self.run) is not None and self.state is ReplicaState.READY:
-                limit, _ = await asyncio.gather(run.concurrency(), self.measure())
-                self.launches.learned.report(self.replica, limit)
+                limit, _ = await asyncio.gather(self._concurrency(run), self.measure())
+                self.report(limit)
         finally:  # an engine stays ready even if nobody waits for it any more
             if self.shown is ReplicaState.READY:
                 self._examined = version
                 self.listener.engine_examined(self)
 
+    async def _concurrency(self, run: EngineRun) -> int | None:
+        """The number of requests that it reports to serve at once; ``None`` if it reports none, or is not asked."""
+        if self.managed.model.concurrency:
+            return None
+        try:
+            return await run_within(_QUESTION_S, self.managed.driver.figures.concurrency(run.client))
+        except Exception as error:
+            _log.debug("%s does not report its concurrency: %s", self.name, error or type(error).__name__)
+            return None
+
     async def measure(self) -> None:
         """Measure the memory of a ready engine. A failure is logged."""
-        if (run := self.run) is not None and self.shown is ReplicaState.READY:
-            await self.launches.learned.measure(self.replica, run.process, self.footprint())
+        run, version, measured = self.run, self.version, self.launches.learned.measured
+        if run is None or self.shown is not ReplicaState.READY:
+            return
+        memory = await self._memory(run)
+        if memory and version == self.version and memory > measured.get(self.replica, 0):
+            # the most ever: caches grow with requests, and a swap must find room for all of it
+            measured[self.replica] = memory
+            if footprint := self._footprint():
+                self.launches.state_file.footprints.put(footprint, memory)
+
+    async def _frees_by_sleep(self, run: EngineRun) -> bool:
+        """Measure an engine that sleeps. Whether it has freed half of its memory at least."""
+        version, learned = self.version, self.launches.learned
+        memory = await self._memory(run)
+        if memory is not None and version == self.version:
+            learned.asleep[self.replica] = memory
+        kept, before = learned.asleep.get(self.replica), learned.measured.get(self.replica)
+        return kept is not None and before is not None and kept <= before / 2
+
+    async def _memory(self, run: EngineRun) -> int | None:
+        """The bytes that it holds, on GPUs if it has any there; ``None`` if they are unknown."""
+        work = self._held(run.process) if self.launches.gpus.now else run.process.memory()
+        try:
+            return await run_within(_QUESTION_S, work)
+        except Exception as error:
+            _log.warning("The memory of %s could not be measured: %r", self.replica, error)
+            return None
+
+    async def _held(self, process: EngineProcess) -> int | None:
+        on_gpus = await self.launches.gpus.used_by(await process.processes())
+        if on_gpus or (self.is_asleep and self.replica in self.launches.learned.measured):
+            return on_gpus
+        return await process.memory()
+
+    async def _note_end(self, run: EngineRun) -> None:
+        """Note that an engine is about to end, and frees its memory on GPUs. A failure is logged."""
+        if self.launches.gpus.now:
+            try:
+                self.launches.gpus.ended(await run_within(_QUESTION_S, run.process.processes()))
+            except Exception as error:
+                _log.warning("The processes of %s are not known: %r", self.replica, error)
 
     async def evict(self) -> None:
         """Free the memory of the engine: by sleep if its model says so and that frees most of it, else by its end."""
@@ -246,7 +368,7 @@ class Engine(StartingEngine):
             if self.run is not run:
                 return
             if self.is_asleep:
-                if await self.launches.learned.frees_by_sleep(self.replica, run.process):
+                if await self._frees_by_sleep(run):
                     return
                 _log.info("%s keeps its memory asleep: it is stopped to make room", self.replica)
         await self.stop()
@@ -263,7 +385,7 @@ class Engine(StartingEngine):
     async def _rested(self, run: EngineRun, end: asyncio.Future[None]) -> None:
         await end
         if self.is_asleep:
-            await self.launches.learned.frees_by_sleep(self.replica, run.process)
+            await self._frees_by_sleep(run)
         if not self.is_removed:
             self.listener.engine_exited(self)
 
@@ -273,7 +395,8 @@ class Engine(StartingEngine):
 
     async def _adopt(self, process: EngineProcess, place: Place) -> None:
         self.launches.claim(place)
-        self.run = run = EngineRun(self, process, place, self.log.written)
+        self.errors.begin()
+        self.run = run = EngineRun(process, self.connect(process.address), place)
         try:
             await self._run_start(self._take_over(run))
             await self.examine()
@@ -291,7 +414,7 @@ class Engine(StartingEngine):
         The engine ends even if this is cancelled. Its memory is free when this returns.
         """
         if self.run is not None:
-            await self.launches.learned.ends(self.replica, self.run.process)
+            await self._note_end(self.run)
         if (starting := self._starting) is not None:
             self._become(ReplicaState.STOPPING)
             starting.cancel()
@@ -346,14 +469,14 @@ class Engine(StartingEngine):
 
     async def _launch(self, sleeper: EngineRun | None) -> None:
         if sleeper is not None:
-            if await sleeper.wake():
-                self._be_ready(await Start(self).bring_up(sleeper))
+            if await self._wake(sleeper):
+                await self._be_ready(sleeper)
                 return
             await self.finish(self.end(sleeper))
         gpus, tries = self.launches.gpus, None
         while True:
             try:
-                run = await Start(self).bring_up()
+                await self._be_ready()
             except NotEnoughMemory:  # noqa: PERF203 - four tries at most
                 tries = tries or gpus.second_tries(self._began)
                 if (pause := next(tries, None)) is None:
@@ -362,21 +485,127 @@ class Engine(StartingEngine):
                 _log.info(text, self.replica, pause)
                 await gpus.until_room(self.replica, self.launches.learned.measured.get(self.replica), pause)
             else:
-                self._be_ready(run)
                 return
 
     async def _take_over(self, run: EngineRun) -> None:
         if self.name in self.launches.state_file.sleepers.names:
-            await run.wake()
-        self._be_ready(await Start(self).bring_up(run))
+            await self._wake(run)
+        await self._be_ready(run)
 
-    def _be_ready(self, run: EngineRun) -> None:
+    async def _be_ready(self, run: EngineRun | None = None) -> None:
+        """Have ``run`` ready; without it, an engine that is launched now.
+
+        After any exception, no process is left, and no place is taken. Raises ``LoadFailed``.
+        """
+        limits, place = self._new_limits(), None
+        try:
+            if run is None:
+                self.errors.begin()
+                await self._have_files(limits)
+                place = NOWHERE if self.elsewhere else await self._find_place(limits)
+                run = await limits.run(self._launched(limits, place))
+                assert run is not None
+            on_problem = partial(self._note_problem, limits)
+            await limits.run(self.check.wait_until_healthy(run.process, run.client, self.log, on_problem), run)
+            if run.exited.done():
+                raise self.errors.exited_early(run.exited.result())
+            if place is not None and self.keeps_cache:
+                await self.cache.restore(self.managed, run.client)
+        except BaseException as error:
+            self._limits = None
+            if (run := run or self.run) is not None:
+                await self.finish(self.end(run))
+            elif place is not None:
+                await self.finish(self.launches.release(self.name, place))
+            if isinstance(error, TimeoutError) and (missed := limits.missed):
+                why = "it could not be launched in that time" if run is None else self.problem or "no answer yet"
+                raise self.errors.late(missed, why) from None
+            raise
+        self._limits = None
         self._hung = ""
         run.is_warm = self.keeps_cache
         if self._watching is not None:
             self._watching.cancel()
         self._watching = asyncio.create_task(self._watch(run))
         self._become(ReplicaState.READY)
+
+    def _new_limits(self) -> StartLimits:
+        """The limits of the start that begins now. They also stand for it: an earlier one may resist its end."""
+        self._limits = limits = StartLimits(self.managed.model, self.log)
+        return limits
+
+    def _note(self, limits: StartLimits, state: ReplicaState, problem: str = "") -> None:
+        """Take the phase of a start, and the problem that it has."""
+        if limits is self._limits and self.state is not ReplicaState.STOPPING:
+            self._become(state, problem)
+
+    def _note_problem(self, limits: StartLimits, problem: str) -> None:
+        if problem != self.problem:
+            limits.note_progress()
+        self._note(limits, ReplicaState.STARTING, problem)
+
+    async def _have_files(self, limits: StartLimits) -> None:
+        """Have the files of a model that is to be downloaded. It takes as long as it takes."""
+        source, downloads = self.managed.model.source, self.launches.downloads
+        if not source or downloads is None:
+            return
+
+        def note(how_far: str) -> None:
+            if how_far != self.problem:
+                self.log.write(f"downloading {source}: {how_far}\n".encode())
+                self._note(limits, ReplicaState.DOWNLOADING, how_far)
+
+        def note_bytes(done: int, total: int | None) -> None:
+            from rich.filesize import decimal  # a gateway that downloads nothing does without
+
+            note(f"{done * 100 // total} % of {decimal(total)}" if total else decimal(done))
+
+        note("asking for its files")
+        await downloads.fetch(source, self.managed.rules.pull, note_bytes)
+        self.line.look_again()
+        self._note(limits, ReplicaState.STARTING)
+
+    async def _find_place(self, limits: StartLimits) -> Place:
+        """A place for the engine, for which it may have to wait."""
+        timeout, waits = self.managed.model.place_timeout, partial(self._note, limits, ReplicaState.PLACING)
+        try:
+            place = await self.launches.find_place(self.name, self.needs, timeout, waits)
+        except TimeoutError:
+            raise self.errors.unplaced(timeout, self.problem) from None
+        if self.state is not ReplicaState.STARTING:
+            self._note(limits, ReplicaState.STARTING)
+        return place
+
+    async def _launched(self, limits: StartLimits, place: Place) -> EngineRun:
+        """Launch and take the engine in one step, so that a cancelled start finds the engine and ends it."""
+        launches, server, model = self.launches, self.managed.server, self.managed.model
+        line = None if server is not None else self.line.line(place, self.gpus)
+        if line is not None and line.place is not None and (why := await launches.why_not(line, self.line.files)):
+            raise self.errors.did_not_start(why)
+        process: EngineProcess
+        async with launches.ownership.act():
+            if server is not None:
+                process = await server.load(self.managed.model_name, longest_silence(model), self.log)
+            else:
+                assert line is not None
+                if self.keeps_cache and str(self.cache.folder) in " ".join(line.command):
+                    await self._prepare_cache(line)
+                process = await launches.launch(self.name, line, self.log)
+        run = EngineRun(process, self.connect(process.address), place)
+        if limits is not self._limits:  # the start was cancelled, and the launcher resisted that
+            await launches.ownership.stop(process, model.stop_timeout)
+            launches.ended(process)
+        else:
+            self.run = run
+        return run
+
+    async def _prepare_cache(self, line: LaunchLine) -> None:
+        """Have a folder for the cache of an engine that is launched with ``line``."""
+        try:
+            await self.cache.prepare(self.line.fingerprint, line.command, self.line.files)
+        except OSError as error:
+            why = f"the folder for its cache cannot be made: {error} (keep_cache = 0 does without it)"
+            raise self.errors.did_not_start(why) from None
 
     # --- sleep and end
 
@@ -389,12 +618,36 @@ class Engine(StartingEngine):
         return self.finish(self._sleep_or_end(run, wanted == "sleep"))
 
     async def _sleep_or_end(self, run: EngineRun, wanted: bool) -> None:
-        if run.is_warm:
-            await run.save_cache()
-        if not (wanted and await run.sleep()):
+        await self._save_cache(run)
+        if not (wanted and await self._sleep(run)):
             await self.end(run)
         elif self.run is run and len(self._endings) == 1:  # else a stop is in progress too
             self._become(ReplicaState.SLEEPING)
+
+    async def _save_cache(self, run: EngineRun) -> None:
+        """Save the prefix cache of an engine that was ready, before it stops or sleeps."""
+        if run.is_warm and self.keeps_cache:
+            await self.cache.save(self.managed, run.client)
+        run.is_warm = False
+
+    async def _wake(self, run: EngineRun) -> bool:
+        """Whether it wakes."""
+        return await self._agrees(run, self.managed.driver.sleep.wake_as_launched, longest_silence(self.managed.model))
+
+    async def _sleep(self, run: EngineRun) -> bool:
+        """Whether it goes to sleep."""
+        return await self._agrees(run, self.managed.driver.sleep.sleep_as_launched, self.managed.model.stop_timeout)
+
+    async def _agrees(
+        self, run: EngineRun, ask: Callable[[EngineClient, LaunchSpec], Coroutine[Any, Any, bool]], timeout: float
+    ) -> bool:
+        """Whether the engine does in time what it is asked for."""
+        async with self.launches.ownership.act():
+            try:
+                return await run_within(timeout, ask(run.client, self.line.spec(run.place)))
+            except Exception as error:
+                _log.warning("%s could not be put to sleep or woken: %s", self.name, error or type(error).__name__)
+                return False
 
     async def _watch(self, run: EngineRun) -> None:
         how = await asyncio.shield(run.exited)
@@ -406,7 +659,7 @@ class Engine(StartingEngine):
                 return
             ended = self._hung or f"The engine {how_it_ended(how)}"
             self.is_lost = how.lost
-            self._become(ReplicaState.FAILED, f"{ended}{self.errors.quote(run.first_line)}")
+            self._become(ReplicaState.FAILED, f"{ended}{self.errors.quote()}")
 
     def finish(self, end: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
         """Run ``end`` to completion, even if its caller is cancelled."""
@@ -422,8 +675,8 @@ class Engine(StartingEngine):
         """
         limit = self.managed.model.stop_timeout if timeout is None else timeout
         try:
-            if limit and run.is_warm:
-                await run.save_cache()
+            if limit:
+                await self._save_cache(run)
             await self.launches.ownership.stop(run.process, limit)
             self.launches.ended(run.process)
         except PluginFailed as error:
@@ -440,11 +693,6 @@ class Engine(StartingEngine):
         self.log.finish()
 
     # --- state
-
-    def note_start(self, state: ReplicaState, problem: str) -> None:
-        """Take the phase of a start, and the problem that it has."""
-        if self.state is not ReplicaState.STOPPING:
-            self._become(state, problem)
 
     def _become(self, state: ReplicaState, problem: str = "", *, again: bool = False) -> None:
         is_new = state is not self.state

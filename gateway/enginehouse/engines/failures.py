@@ -26,44 +26,49 @@ _KILLED = (-9, 128 + 9)
 
 
 class StartErrors:
-    """Makes the errors of one model's engine. ``first_line``: the number of the first line that the engine printed."""
+    """Makes the errors of one model's engine, with what it has printed in ``log`` since ``begin``."""
 
     def __init__(self, model: str, log: LogRing) -> None:
         self._model = model
         self._log = log
+        self._first_line = 0
 
-    def late(self, missed: str, why: str, first_line: int) -> LoadFailed:
+    def begin(self) -> None:
+        """Note that another engine may print from now on."""
+        self._first_line = self._log.written
+
+    def late(self, missed: str, why: str) -> LoadFailed:
         """The start has missed a limit: ``missed`` says which one, and ``why`` what was wrong at last."""
-        return self.did_not_start(f"it {missed} ({why})", first_line)
+        return self.did_not_start(f"it {missed} ({why})")
 
-    def exited_early(self, how: Exit, first_line: int) -> LoadFailed:
+    def exited_early(self, how: Exit) -> LoadFailed:
         """The engine exited while it started; ``NotEnoughMemory`` if its output shows that reason."""
-        lines = self._last_lines(_READ_LINES, first_line)
+        lines = self._last_lines(_READ_LINES)
         kind = NotEnoughMemory if not how.lost and reports_too_little_memory(how.status, lines) else LoadFailed
-        return self.did_not_start(f"it {how_it_ended(how)} while it started", first_line, kind)
+        return self.did_not_start(f"it {how_it_ended(how)} while it started", kind)
 
-    def unplaced(self, limit: float, why: str, first_line: int) -> LoadFailed:
+    def unplaced(self, limit: float, why: str) -> LoadFailed:
         """No place was found for the engine within ``limit`` seconds; ``why`` as the launcher said."""
         waited = f"no machine had room for it within {limit:g} s (models.*.place_timeout)"
-        return self.did_not_start(f"{waited}: {why}" if why else waited, first_line)
+        return self.did_not_start(f"{waited}: {why}" if why else waited)
 
-    def quote(self, first_line: int) -> str:
+    def quote(self) -> str:
         """The engine's last lines, to be added to a sentence."""
-        lines = self._last_lines(_QUOTED_LINES, first_line)
+        lines = self._last_lines(_QUOTED_LINES)
         return "; its last lines were: " + " | ".join(lines) if lines else ""
 
-    def did_not_start(self, why: str, first_line: int, kind: type[LoadFailed] = LoadFailed) -> LoadFailed:
+    def did_not_start(self, why: str, kind: type[LoadFailed] = LoadFailed) -> LoadFailed:
         """An error of this ``kind``. ``why``: the rest of its sentence, after the cause that the engine names."""
-        cause = _cause(self._last_lines(_READ_LINES, first_line))
+        cause = _cause(self._last_lines(_READ_LINES))
         said = f"{cause} ({why})" if cause else why
         return kind(
-            f"Model '{self._model}' did not start: {said}{self.quote(first_line)}",
-            details={"model": self._model, "log": self._last_lines(_DETAILED_LINES, first_line)},
+            f"Model '{self._model}' did not start: {said}{self.quote()}",
+            details={"model": self._model, "log": self._last_lines(_DETAILED_LINES)},
         )
 
-    def _last_lines(self, count: int, first_line: int) -> Sequence[str]:
+    def _last_lines(self, count: int) -> Sequence[str]:
         self._log.finish()
-        return self._log.tail(count, since=first_line)
+        return self._log.tail(count, since=self._first_line)
 
 
 def _cause(lines: Sequence[str]) -> str:

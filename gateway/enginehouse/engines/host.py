@@ -19,8 +19,8 @@ from enginehouse.engines.gpus import host_gpus
 from enginehouse.engines.host_context import HostContext, ManagedReplica
 from enginehouse.engines.host_rules import HostChange, HostRules
 from enginehouse.engines.launches import Launches, Ports
-from enginehouse.engines.learned_facts import ModelFiles
 from enginehouse.engines.loads import preload
+from enginehouse.engines.model_files import ModelFiles
 from enginehouse.engines.model_servers import ModelServers
 from enginehouse.engines.probing import ProbedEngine, Prober
 from enginehouse.engines.start import NOWHERE
@@ -377,7 +377,7 @@ class Host(EngineControl, EngineListener):
         self._context.fleet.load(engine.managed.backend).slots = limit
 
     def _note_limit(self, engine: Engine, limit: int | None) -> None:
-        self._launches.learned.report(engine.replica, limit)
+        engine.report(limit)
         self._limit(engine)
 
     def engine_exited(self, engine: Engine) -> None:
@@ -417,7 +417,7 @@ class Host(EngineControl, EngineListener):
     def _note_facts(self, replica: str, facts: ModelFacts) -> None:
         engine = self.engines[replica]
         if facts.memory:
-            self._launches.learned.expect(replica, engine.footprint(), facts.memory)
+            engine.expect(facts.memory)
         if engine.shown is not ReplicaState.READY:  # its engine knows better
             managed = engine.managed
             self._context.fleet.set_models(managed.backend, {managed.model_name: facts.capabilities})

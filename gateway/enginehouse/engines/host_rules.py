@@ -14,7 +14,7 @@ from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.engine import Engine
 from enginehouse.engines.host_context import HostContext, ManagedReplica
 from enginehouse.engines.launches import Launches
-from enginehouse.engines.learned_facts import ModelFiles
+from enginehouse.engines.model_files import ModelFiles
 from enginehouse.interfaces.schedulers import SchedulingLimits
 from enginehouse.interfaces.swappers import HostedReplica, HostFacts
 from enginehouse.scheduling.guarded_swapper import GuardedSwapper

@@ -7,6 +7,7 @@ import logging
 import random
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,7 +21,6 @@ from enginehouse.engines.gpus import CUDA_VISIBLE_DEVICES, Gpus
 from enginehouse.engines.guards import unguarded_launcher
 from enginehouse.engines.host_context import ManagedReplica, decode_placement
 from enginehouse.engines.launch_line import fingerprint, is_own_port
-from enginehouse.engines.learned_facts import LearnedFacts
 from enginehouse.engines.pulled_models import Downloads
 from enginehouse.engines.state_file import EngineOwnership, EngineRecord, StateFile
 from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Launcher, LaunchLine
@@ -95,6 +95,19 @@ class EngineMark(msgspec.Struct, frozen=True, kw_only=True):
     record: EngineRecord
 
 
+class LearnedFacts(NamedTuple):
+    """What engines have shown, by replica. They are live.
+
+    ``measured``: the most bytes seen with the launch line of now, on the GPUs or, if it has nothing there, in main
+    memory. ``asleep``: the bytes that each sleeping one has kept. ``reported``: how many requests each engine says that
+    it serves at once.
+    """
+
+    measured: dict[str, int]
+    asleep: dict[str, int]
+    reported: dict[str, int]
+
+
 class Launches:
     """Places and launches the engines of ``host`` through ``launcher``.
 
@@ -127,7 +140,7 @@ class Launches:
         self._launcher = launcher
         self.why_not = launcher.why_not
         self._ports = ports
-        self.learned = LearnedFacts(gpus, state_file.footprints)
+        self.learned = LearnedFacts({}, {}, {})
         self.strays: list[asyncio.Task[None]] = []
         self.tasks = BackgroundTasks()
         self._prepared: asyncio.Task[None] | None = None

@@ -79,7 +79,7 @@ class _KeptFile(Generic[T]):
 
 
 class Footprints:
-    """The most bytes measured for each model by its launch line, as ``Engine.footprint`` names both.
+    """The most bytes measured for each model by its launch line, as an ``Engine`` names both.
 
     ``known``: all of them, those measured last at the end. Where the files of a model tell a size too, that one is kept
     beside it.

@@ -122,7 +122,7 @@ async def test_what_was_measured_with_other_files_is_forgotten(
 ) -> None:
     def gateway(estimate: int) -> BareHost:
         made = host.gateway()
-        made._launches.learned.expect("b@b", made.engines["b@b"].footprint(), estimate)
+        made.engines["b@b"].expect(estimate)
         return made
 
     engines = gateway(700)

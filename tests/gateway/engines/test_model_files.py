@@ -8,7 +8,7 @@ from enginehouse import Capabilities
 from enginehouse.config.schema import ModelSettings
 from enginehouse.drivers import LaunchSpec, ModelFacts, SupportsLaunch
 from enginehouse.engines.host_context import ManagedReplica
-from enginehouse.engines.learned_facts import ModelFiles
+from enginehouse.engines.model_files import ModelFiles
 from enginehouse.interfaces.driver_support import support_of
 from tests.support.fake_engines import ScriptedDriver
 from tests.support.waiting import until
