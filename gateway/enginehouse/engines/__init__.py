@@ -3,8 +3,8 @@
 Read ``managed_engines`` first: it has every ``host``, which connects its engines with the queue of its requests.
 The ``engine`` of a replica alone keeps its state, from its files to its end, and carries out the orders of the queue; a
 run is one life of its process.
-``launches`` places, launches and records the engines of a host, and ``gpus`` knows which of them has which GPU.
-``adoption`` takes over those that run already, with the ``state_file``, whose ownership says which gateway may act.
+``launches`` places, launches and records the engines of a host, and ``gpus`` knows which of them has which GPU. Those
+that run already are taken over by the ``state_file``, whose ownership says which gateway may act.
 
 ``probing`` asks every backend for its health and models, also those that others have launched. ``model_servers`` are
 servers elsewhere that load models themselves, ``remote_queues`` the queues of others that have a limit.

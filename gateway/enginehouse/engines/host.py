@@ -3,48 +3,81 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from enginehouse.config.schema import BackendSettings
+import msgspec
+
+from enginehouse.config.schema import BackendSettings, Config
 from enginehouse.config.units import parse_ports
-from enginehouse.domain.errors import ConfigError, LoadFailed, ModelNotFound, NotFound, ReplicaLost, RequestError
+from enginehouse.domain.errors import (
+    ConfigError,
+    EnginehouseError,
+    LoadFailed,
+    ModelNotFound,
+    NotFound,
+    ReplicaLost,
+    RequestError,
+)
 from enginehouse.domain.replica import AT_REST, ReplicaState
-from enginehouse.engines.adoption import take_over
 from enginehouse.engines.engine import Engine, EngineListener
 from enginehouse.engines.engine_cache import CacheFolders
 from enginehouse.engines.gpus import host_gpus
 from enginehouse.engines.host_context import HostContext, ManagedReplica
-from enginehouse.engines.host_rules import HostChange, HostRules
+from enginehouse.engines.launch_line import fingerprint
 from enginehouse.engines.launches import Launches, Ports
 from enginehouse.engines.loads import preload
 from enginehouse.engines.model_files import ModelFiles
 from enginehouse.engines.model_servers import ModelServers
 from enginehouse.engines.probing import ProbedEngine, Prober
 from enginehouse.engines.start import NOWHERE
-from enginehouse.engines.state_file import EngineOwnership, StateFile
+from enginehouse.engines.state_file import EngineOwnership, EngineRecord, StateFile
 from enginehouse.interfaces.drivers import ServedModel
 from enginehouse.interfaces.launch_spec import ModelFacts
-from enginehouse.interfaces.launchers import EngineProcess
+from enginehouse.interfaces.launchers import EngineProcess, LaunchLine
+from enginehouse.interfaces.schedulers import SchedulingLimits
+from enginehouse.interfaces.swappers import HostedReplica, HostFacts
 from enginehouse.relay.moves.drains import Drains
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.scheduling.guarded_swapper import GuardedSwapper
 from enginehouse.scheduling.host_engines import EngineControl
 from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.scheduling.scheduling_rules import host_limits, hosted_replica, swapper_text
+from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.observers import notify
 
+_log = logging.getLogger(__name__)
+
 _MEASURE_EVERY_S = 30.0
+_STRAY_STOP_S = 10.0
+_FIRST_LOOK_S = 2.0
+"""The time for which a starting gateway waits for adopted engines. Slower ones become ready later."""
+
+
+class HostChange(NamedTuple):
+    """A prepared change of one host to the configuration of ``context``.
+
+    ``swapper``: already prepared for ``facts``; ``None`` if what the scheduler decides by does not change.
+    """
+
+    context: HostContext
+    managed: Mapping[str, ManagedReplica]
+    facts: HostFacts
+    limits: SchedulingLimits
+    swapper: GuardedSwapper | None
 
 
 class Host(EngineControl, EngineListener):
     """Has the engines of one host, and the queue that orders them and whose requests they serve.
 
     It keeps the fleet, the relay's upstreams, the prober and observers up to date with what happens to the engines.
-    ``engines``: by replica, those included that are being removed. A change of configuration has five steps.
-    ``prepare`` may fail and changes nothing. Then each step runs on every host before the next one: ``retire_removed``,
-    ``put_replicas``, ``rules.put`` and ``reject_removed``.
+    ``engines``: by replica, those included that are being removed. ``facts`` and ``swapper``: what the scheduler
+    decides by. A change of configuration has five steps. ``prepare`` may fail and changes nothing. Then each step runs
+    on every host before the next one: ``retire_removed``, ``put_replicas``, ``put_rules`` and ``reject_removed``.
     """
 
     def __init__(
@@ -77,14 +110,16 @@ class Host(EngineControl, EngineListener):
             context.downloads,
         )
         self.engines: dict[str, Engine] = {}
-        for replica, managed in context.managed(name).items():
-            self.engines[replica] = self._engine(managed)
+        managed = context.managed(name)
+        for replica, each in managed.items():
+            self.engines[replica] = self._engine(each)
         self.servers = ModelServers(name, context, self._note_found)
         self._has_released = False
         self._files = ModelFiles(self._note_facts)
-        self.rules = rules = HostRules(context, self.engines, self._launches, self._files)
+        self.facts = self._facts_by(context, managed)
+        self.swapper = context.make_swapper(self.facts)
         self.queue = HostQueue(name, context.make_scheduler(), self, context.observers, context.scheduler)
-        self.queue.prepare(rules.swapper, rules.facts, rules.limits)
+        self.queue.prepare(self.swapper, self.facts, host_limits(context.config, name))
 
     def _engine(self, managed: ManagedReplica) -> Engine:
         return Engine(managed, self._launches, connect=partial(self._connect, managed.backend), listener=self)
@@ -108,10 +143,48 @@ class Host(EngineControl, EngineListener):
     async def open(self, drained: asyncio.Future[None] | None = None) -> None:
         """Begin the background work, and take over the engines that an earlier gateway left running here.
 
-        ``drained``: when that gateway no longer uses them, if it still runs.
+        Those that are no longer configured, or configured differently, are stopped before any is started: at once or,
+        if the earlier gateway still uses them, when it has ``drained``.
         """
         self.begin()
-        await take_over(self._launches, self.engines, drained)
+        state_file = self._launches.state_file
+        if state_file.is_lost:
+            await self._launches.recover()
+        named = {engine.name: engine for engine in self.engines.values()}
+        left = [(name, record) for name, record in state_file.records.items() if record.host == self.name]
+        await asyncio.gather(*(self._take_over(name, record, named.get(name), drained) for name, record in left))
+        if adoptions := [engine.before for engine in self.engines.values() if engine.before is not None]:
+            await asyncio.wait(adoptions, timeout=_FIRST_LOOK_S)
+
+    async def _take_over(
+        self, name: str, record: EngineRecord, engine: Engine | None, drained: asyncio.Future[None] | None
+    ) -> None:
+        launches, line = self._launches, None
+        if engine is not None:
+            engine.gpus = record.gpus
+            with suppress(ConfigError):  # it cannot be launched any more
+                line = engine.line.line(record.place, record.gpus)
+        wanted = engine if line is not None and fingerprint(line) == record.fingerprint else None
+        line = line or LaunchLine(command=(), port=record.port, bind=record.place.bind, place=record.placed)
+        process = await launches.adopt(name, line, LogRing() if wanted is None else wanted.log)
+        if process is None:
+            return
+        if wanted is not None:
+            _log.info("%s still runs and is taken over", name)
+            launches.gpus.adopt(wanted.replica, record.gpus)
+            wanted.adopt(process, record.place)
+        elif drained is None:
+            await self._stop_stray(name, process, drained)
+        else:
+            launches.strays.append(launches.tasks.start(self._stop_stray(name, process, drained)))
+
+    async def _stop_stray(self, name: str, process: EngineProcess, drained: asyncio.Future[None] | None) -> None:
+        """Stop an engine that is not wanted any more, once the gateway that still uses it has ``drained``."""
+        _log.warning("%s still runs and is stopped: its configuration has changed", name)
+        if drained is not None:
+            await asyncio.shield(drained)
+        await self._launches.ownership.stop(process, _STRAY_STOP_S)
+        self._launches.ended(process)
 
     async def close(self, error: RequestError) -> None:
         """Refuse the waiting requests with ``error``, and stop every engine that is still this gateway's.
@@ -160,7 +233,10 @@ class Host(EngineControl, EngineListener):
             self.engines[replica] = self._engine(managed)
         self._sort(listed)
         self._read_files()
-        self.rules.renew(self._context, listed, self.queue)
+        try:
+            self.put_rules(self._changed(self._context, listed))
+        except EnginehouseError as error:
+            _log.error("The rules of [scheduling] do not fit the models of host '%s': %s", self.name, error)
         return [replica for replica, managed in new.items() if managed.model.preload]
 
     async def unload(self, replicas: Sequence[str], force: bool) -> None:
@@ -209,7 +285,45 @@ class Host(EngineControl, EngineListener):
         if context.config.host_settings(self.name).launcher != self._context.config.host_settings(self.name).launcher:
             problem, remedy = "engines of its earlier launcher are still stopping", "try again when they have stopped"
             raise ConfigError(problem, key=f"hosts.{self.name}.launcher", remedy=remedy)
-        return self.rules.prepare(context, {**context.managed(self.name), **self.servers.replicas(context)})
+        return self._changed(context, {**context.managed(self.name), **self.servers.replicas(context)})
+
+    def _changed(self, context: HostContext, managed: Mapping[str, ManagedReplica]) -> HostChange:
+        facts, config, before = self._facts_by(context, managed), context.config, self._context.config
+        limits = host_limits(config, self.name)
+        same = facts == self.facts and limits == host_limits(before, self.name)
+        same = same and swapper_text(config) == swapper_text(before)
+        return HostChange(context, managed, facts, limits, None if same else context.make_swapper(facts))
+
+    def _facts_by(self, context: HostContext, managed: Mapping[str, ManagedReplica]) -> HostFacts:
+        """The facts of the host, with the live figures of its engines and of their files.
+
+        They include replicas that are being retired, which may be evicted even if they were pinned.
+        """
+        facts, learned = context.facts(self.name), self._launches.learned
+        replicas = {replica: _hosted(context.config, each) for replica, each in managed.items()}
+        for replica, engine in self.engines.items():
+            if replica not in managed:
+                replicas[replica] = msgspec.structs.replace(_hosted(context.config, engine.managed), pin=False)
+        return msgspec.structs.replace(
+            facts,
+            memory=self.gpus.total if facts.memory is None else facts.memory,
+            replicas=replicas,
+            measured=learned.measured,
+            asleep=learned.asleep,
+            reported=learned.reported,
+            estimated=self._files.estimated,
+        )
+
+    def put_rules(self, change: HostChange) -> None:
+        """Have the scheduler decide by what a change has prepared."""
+        self.facts = change.facts
+        if change.swapper is None:
+            return
+        self.swapper = change.swapper
+        try:
+            self.queue.reconfigure(change.swapper, change.facts, change.limits)
+        except Exception:  # the change is in force on other hosts already
+            _log.exception("The scheduler of host '%s' did not take its new configuration", self.name)
 
     def retire_removed(self, change: HostChange, within: float) -> Mapping[str, asyncio.Task[None]]:
         """Retire the replicas that the change removes: drain them for at most ``within`` seconds, then stop them.
@@ -429,3 +543,32 @@ class Host(EngineControl, EngineListener):
             return
         if engine.before is None or engine.before.done():
             engine.adopt(process, NOWHERE)
+
+
+def _hosted(config: Config, managed: ManagedReplica) -> HostedReplica:
+    """``managed`` as schedulers and swappers see it."""
+    backend = config.backends.get(managed.backend)
+    limit = managed.model.concurrency or (0 if backend is None else backend.concurrency)
+    return hosted_replica(config, managed.model_name, managed.backend, managed.model, limit)
+
+
+class HostMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """The bytes that the engines of a host may take, and take."""
+
+    host: str
+    budget: int | None
+    """``None`` without a limit."""
+    used: int
+    """By the engines that run, as far as their sizes are known."""
+    replicas: Mapping[str, int]
+    """Of each replica: declared, else measured, else estimated from its files. Unknown ones are left out."""
+
+
+def host_memory(facts: HostFacts, running: Mapping[str, ReplicaState]) -> HostMemory:
+    """The memory of the host with these ``facts``, whose replicas ``running`` are neither stopped nor failed."""
+    declared = {name: each.memory for name, each in facts.replicas.items() if each.memory is not None}
+    known = {**facts.estimated, **facts.measured, **declared}
+    sizes = {name: known[name] for name in facts.replicas if name in known}
+    asleep, states = facts.asleep, running.items()
+    used = sum((asleep if state is ReplicaState.SLEEPING else sizes).get(name, 0) for name, state in states)
+    return HostMemory(host=facts.name, budget=facts.memory, used=used, replicas=sizes)

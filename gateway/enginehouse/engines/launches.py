@@ -257,8 +257,13 @@ class Launches:
         """Record the engines of this gateway that still run without a record, as their marks show."""
         if not self._reads_marks:  # to prepare its launcher may take long
             return
-        await self.prepare()
-        for pid, mark in _readable(await self._launcher.marks(MARK)):
+        try:
+            await self.prepare()
+            marks = await self._launcher.marks(MARK)
+        except EnginehouseError as error:
+            _log.error("Host '%s' cannot be asked for engines that still run: %s", self.host, error)
+            return
+        for pid, mark in _readable(marks):
             mine = mark.gateway == str(self.state_file.folder) and mark.record.host == self.host
             if mine and mark.engine not in self.state_file.records:
                 _log.warning("%s runs as process %d without a record", mark.engine, pid)

@@ -17,9 +17,8 @@ from enginehouse.domain.replica import ReplicaState
 from enginehouse.domain.ticket import Ticket
 from enginehouse.engines.engine import Engine
 from enginehouse.engines.engine_cache import CacheFolders, MakeKeeper
-from enginehouse.engines.host import Host
+from enginehouse.engines.host import Host, HostChange, HostMemory, host_memory
 from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.host_rules import HostChange, HostMemory, host_memory
 from enginehouse.engines.launches import Ports
 from enginehouse.engines.loads import load, preload
 from enginehouse.engines.model_servers import MakeServer
@@ -161,7 +160,7 @@ class ManagedEngines:
         self.remote.reconfigure(change.context)
         self._list_queues()
         for host, host_change in pairs:
-            host.rules.put(host_change, host.queue)
+            host.put_rules(host_change)
         for host, _ in pairs:
             host.reject_removed()
         self.remote.reject_removed()
@@ -283,7 +282,7 @@ class ManagedEngines:
 
     def memory(self) -> Sequence[HostMemory]:
         """The memory of every host."""
-        return [host_memory(host.rules.facts, host.queue.running()) for host in self._hosts.values()]
+        return [host_memory(host.facts, host.queue.running()) for host in self._hosts.values()]
 
     def waiting(self) -> Mapping[Ticket, Waiting]:
         """The waiting requests, by ticket."""
@@ -294,7 +293,7 @@ class ManagedEngines:
     def sampled(self) -> Iterator[SampledCall]:
         """The calls of plugins whose times can be sampled."""
         for host in self._hosts.values():
-            yield from (host.queue.sampled, host.rules.swapper.sampled)
+            yield from (host.queue.sampled, host.swapper.sampled)
         yield from (queue.sampled for queue in self.remote.queues.values())
 
     def logs(self) -> Mapping[str, LogRing]:
@@ -307,16 +306,14 @@ class ManagedEngines:
         target = self._known(target)
         host = self._of(target)
         now = (host.engines[replica].managed.model_name for replica in host.queue.least_recently_used())
-        return explain_swap(
-            host.rules.swapper, host.rules.facts, target, list(dict.fromkeys(now)) if running is None else running
-        )
+        return explain_swap(host.swapper, host.facts, target, list(dict.fromkeys(now)) if running is None else running)
 
     def plan(self, replica: str) -> SwapPlan:
         """Plan the swap that loads ``replica`` beside the running replicas."""
         host = next((host for host in self._hosts.values() if replica in host.engines), None)
         if host is None:
             raise ModelNotFound(replica)
-        return host.rules.swapper.explain(replica, host.queue.least_recently_used())
+        return host.swapper.explain(replica, host.queue.least_recently_used())
 
     def _known(self, name: str) -> str:
         """The model called ``name`` that the gateway launches or loads, else the one that ``name`` is an alias of."""

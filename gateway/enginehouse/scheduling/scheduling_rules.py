@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -15,14 +15,6 @@ from enginehouse.domain.errors import ConfigError, RequestError
 from enginehouse.domain.replica import replica_name
 from enginehouse.interfaces.schedulers import SchedulingLimits
 from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper
-
-
-class SchedulingRules(NamedTuple):
-    """The scheduling rules of a host. ``swapper``: the type and the parameters of its swapper, as text."""
-
-    facts: HostFacts
-    limits: SchedulingLimits
-    swapper: str
 
 
 def host_names(config: Config) -> Sequence[str]:
@@ -54,12 +46,6 @@ def facts_of_hosts(config: Config) -> Callable[[str], HostFacts]:
     return facts
 
 
-def scheduling_rules(config: Config, facts: HostFacts) -> SchedulingRules:
-    """The scheduling rules of the host with these ``facts``, without measurements."""
-    swapper = repr((config.scheduling.swapper, swapper_parameters(config)))  # as text, because the order of sets counts
-    return SchedulingRules(facts, host_limits(config, facts.name), swapper)
-
-
 def host_limits(config: Config, host: str) -> SchedulingLimits:
     """The limits of ``host``."""
     return msgspec.structs.replace(scheduling_limits(config), max_loads=config.host_settings(host).max_loads)
@@ -80,6 +66,11 @@ def swapper_parameters(config: Config) -> Mapping[str, Any]:
     if scheduling.swapper == "matrix":
         return {**parameters, **msgspec.to_builtins(scheduling.matrix)}
     return parameters
+
+
+def swapper_text(config: Config) -> str:
+    """The type and the parameters of the configured swapper, as text, because the order of sets counts."""
+    return repr((config.scheduling.swapper, swapper_parameters(config)))
 
 
 def hosted_replica(config: Config, name: str, backend: str, model: ModelSettings, concurrency: int) -> HostedReplica:

@@ -30,10 +30,10 @@ async def test_what_was_listed_against_the_rules_is_known_when_it_is_listed_no_l
     context.make_swapper = refuses
     replicas["b@b"] = managed("b")
     host._put_listed()
-    assert [*host.rules.facts.replicas] == ["a@a"]
+    assert [*host.facts.replicas] == ["a@a"]
     context.make_swapper = makes
     host.engines["b@b"].shown = ReplicaState.READY
     del replicas["b@b"]
     host._put_listed()
-    assert [(each.replica, each.pin) for each in host.rules.facts.replicas.values()] == [("a@a", True), ("b@b", False)]
+    assert [(each.replica, each.pin) for each in host.facts.replicas.values()] == [("a@a", True), ("b@b", False)]
     await host.close()
