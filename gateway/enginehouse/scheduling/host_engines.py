@@ -6,23 +6,16 @@ import asyncio
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from enginehouse.domain.errors import EnginehouseError, LoadCancelled, LoadFailed
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.domain.ticket import SwapDone, SwapId
 
 _log = logging.getLogger(__name__)
-
-_NOTICES_WITHIN_S: Final = 0.1
-"""An engine finds out at its next token that its clients are gone. A llama-server that gets the stop signal while it
-computes may wait for a lock that the interrupted thread holds, for ever."""
-_NOTICE_S = 2.0
-"""The gateway notices an exit this much later than the broken connections: the engine first frees its memory."""
 
 
 class EngineControl(ABC):
@@ -118,97 +111,6 @@ class SwapTasks:
             took = asyncio.get_running_loop().time() - began
             self._fastest[target] = min(took, self._fastest.get(target, took))
         self._on_done(SwapDone(swap=swap, target=target, error=error))
-
-
-class EngineStops:
-    """Stops engines, and retires them: drains, then stops. ``on_stopped`` gets each replica that has stopped.
-
-    ``granted``: the number of granted requests of each replica that have not ended. Live.
-    """
-
-    def __init__(self, engines: EngineControl, granted: Counter[str], on_stopped: Callable[[str], None]) -> None:
-        self._engines = engines
-        self._granted = granted
-        self._on_stopped = on_stopped
-        self._stops: dict[str, asyncio.Task[None]] = {}
-        self._retirements: dict[str, asyncio.Task[None]] = {}
-        self._drained: dict[str, asyncio.Event] = {}
-
-    def stop(self, replicas: Sequence[str], timeout: float | None) -> None:
-        """Begin to stop engines within ``timeout`` seconds, by default their models' limits."""
-        for replica in replicas:
-            if replica not in self._stops:
-                self._stops[replica] = asyncio.ensure_future(self._stop(replica, timeout))
-
-    def retire(self, replica: str, within: float) -> asyncio.Task[None]:
-        """Drain an engine for at most ``within`` seconds, then stop it. The task ends when it has stopped.
-
-        ``EngineControl`` must no longer show the replica as ready, or it gets new requests.
-        """
-        if (task := self._retirements.get(replica)) is None:
-            task = self._retirements[replica] = asyncio.ensure_future(self._retire(replica, within))
-        return task
-
-    def note_drained(self, replica: str) -> None:
-        """Note that the last granted request of ``replica`` has ended, and that the scheduler knows."""
-        if (drained := self._drained.pop(replica, None)) is not None:
-            drained.set()
-
-    def note_exit(self, replica: str) -> None:
-        """Note that an engine exited by itself: its retirement stops no engine that is started later."""
-        self._retirements.pop(replica, None)
-
-    async def wait(self, replicas: Collection[str]) -> None:
-        """Wait until the engines of ``replicas`` that are being stopped have stopped."""
-        await asyncio.gather(*(asyncio.shield(task) for replica, task in self._stops.items() if replica in replicas))
-
-    def cancel(self) -> Sequence[asyncio.Task[None]]:
-        """Cancel the retirements. Returns the tasks to wait for: a stop that has begun ends by itself."""
-        retirements = [*self._retirements.values()]
-        for task in retirements:
-            task.cancel()
-        return [*retirements, *self._stops.values()]
-
-    async def _stop(self, replica: str, timeout: float | None) -> None:
-        if self._granted[replica]:
-            self._engines.stopping(replica)
-            await asyncio.sleep(_NOTICES_WITHIN_S)
-        try:
-            await self._engines.stop(replica, timeout)
-        finally:
-            del self._stops[replica]
-            self._retirements.pop(replica, None)
-            self._on_stopped(replica)
-
-    async def _retire(self, replica: str, within: float) -> None:
-        if self._granted[replica]:
-            drained = self._drained.setdefault(replica, asyncio.Event())
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(drained.wait(), within)
-        if replica in self._retirements:  # else it was stopped already, and another engine may run in its place
-            self.stop([replica], None)
-        if replica in self._stops:
-            await asyncio.shield(self._stops[replica])  # no variable: a failure would refer to the task that raised it
-
-
-class EngineExits:
-    """Counts the exits of each replica's engine, so that a broken request can find out whether its engine exited."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self._next: dict[str, asyncio.Future[None]] = {}
-
-    def note(self, replica: str) -> None:
-        """Note that the engine of ``replica`` exited."""
-        self.counts[replica] += 1
-        if (exit := self._next.pop(replica, None)) is not None:
-            exit.set_result(None)
-
-    async def wait_for(self, replica: str, generation: int) -> None:
-        """Wait a moment for the exit of the engine with this number."""
-        if self.counts[replica] == generation:
-            exit = self._next.setdefault(replica, asyncio.get_running_loop().create_future())
-            await asyncio.wait({exit}, timeout=_NOTICE_S)
 
 
 class _Use(NamedTuple):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from itertools import count
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -20,7 +21,7 @@ from enginehouse.domain.ticket import Phase, SwapDone, SwapId, Ticket
 from enginehouse.interfaces.schedulers import Scheduler, SchedulingLimits, Waiting
 from enginehouse.interfaces.swappers import HostFacts, Swapper
 from enginehouse.scheduling.flow_control import Backlog, expected_wait, missed, unfit
-from enginehouse.scheduling.host_engines import EngineControl, EngineExits, EngineStops, IdleReplicas, SwapTasks
+from enginehouse.scheduling.host_engines import EngineControl, IdleReplicas, SwapTasks
 from enginehouse.scheduling.request_queue import RequestQueue, TicketHolder
 from enginehouse.telemetry.observers import Observers, notify
 from enginehouse.telemetry.plugin_failures import log_plugin_failure, plugin_failed
@@ -32,7 +33,11 @@ _RESOLUTION_S = 0.001
 """An event loop may call that much too early."""
 _FORGOTTEN_AFTER_S = 1.0
 """A scheduler refuses a request that waits for ``queue_timeout``. This much later, the queue does."""
-
+_NOTICES_WITHIN_S: Final = 0.1
+"""An engine finds out at its next token that its clients are gone. A llama-server that gets the stop signal while it
+computes may wait for a lock that the interrupted thread holds, for ever."""
+_NOTICE_S = 2.0
+"""The gateway notices an exit this much later than the broken connections: the engine first frees its memory."""
 
 _EARLY = {ReplicaState.DOWNLOADING: Phase.DOWNLOADING, ReplicaState.PLACING: Phase.PLACING}
 """What a load does before its engine starts."""
@@ -44,6 +49,22 @@ class _UnansweredTicket(NamedTuple):
     ticket: Ticket
     holder: TicketHolder
     last_swap: SwapId
+
+
+class _EngineEnds:
+    """The ends of one replica's engine. ``exits``: how often it has exited by itself, and ``exit`` is the next time.
+
+    ``stop``: is stopping it. ``retirement``: drains it, until ``drained``, and then stops it. ``is_unloaded``: by an
+    operator, until it is loaded again.
+    """
+
+    def __init__(self) -> None:
+        self.exits = 0
+        self.exit: asyncio.Future[None] | None = None
+        self.stop: asyncio.Task[None] | None = None
+        self.retirement: asyncio.Task[None] | None = None
+        self.drained = asyncio.Event()
+        self.is_unloaded = False
 
 
 class HostQueue(RequestQueue):
@@ -84,12 +105,9 @@ class HostQueue(RequestQueue):
         self._swaps = SwapTasks(engines, self._swap_ended)
         self.cancel_swap = self._swaps.cancel
         self._facts: tuple[object, ...] = ()  # of the event that is handled now
-        self._stops = EngineStops(engines, self._granted, self._stopped)
-        self.stop, self.retire = self._stops.stop, self._stops.retire
-        self._exits = EngineExits()
+        self._ends: defaultdict[str, _EngineEnds] = defaultdict(_EngineEnds)
         self._idle = IdleReplicas()
         self._doubts: dict[asyncio.Task[None], None] = {}
-        self._unloaded: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def prepare(self, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
@@ -126,7 +144,7 @@ class HostQueue(RequestQueue):
         self._idle.used(replica, self.now(), caller, keep_alive)
         self._handle(self._scheduler.on_serve_done, replica)
         if not self._granted[replica]:
-            self._stops.note_drained(replica)
+            self._ends[replica].drained.set()  # the scheduler knows already
 
     def due(self, ttls: Mapping[str, float]) -> Sequence[str]:
         """The replicas to put to sleep or to stop now, as ``IdleReplicas.due``."""
@@ -139,8 +157,12 @@ class HostQueue(RequestQueue):
 
     def exited(self, replica: str) -> None:
         """Report that a ready engine exited, or was put to sleep, without an order of the scheduler."""
-        self._exits.note(replica)
-        self._stops.note_exit(replica)
+        ends = self._ends[replica]
+        ends.exits += 1
+        ends.retirement = None  # it stops no engine that is started later
+        if ends.exit is not None:
+            ends.exit.set_result(None)
+            ends.exit = None
         self._stopped(replica)
 
     def found_unloaded(self, replica: str, generation: int) -> None:
@@ -148,12 +170,14 @@ class HostQueue(RequestQueue):
             self._engines.unloaded(replica)
 
     def generation(self, replica: str) -> int:
-        return self._exits.counts[replica]
+        return self._ends[replica].exits
 
     async def has_exited(self, replica: str, generation: int) -> bool:
-        if replica not in self._unloaded and self.replica_state(replica) is ReplicaState.READY:
-            await self._exits.wait_for(replica, generation)
-        return self._exits.counts[replica] != generation
+        ends = self._ends[replica]
+        if ends.exits == generation and not ends.is_unloaded and self.replica_state(replica) is ReplicaState.READY:
+            ends.exit = ends.exit or asyncio.get_running_loop().create_future()
+            await asyncio.wait({ends.exit}, timeout=_NOTICE_S)
+        return ends.exits != generation
 
     async def unload(self, replicas: Sequence[str], timeout: float) -> None:
         """Stop engines and refuse the requests that wait for them. Returns when the engines have stopped.
@@ -162,7 +186,8 @@ class HostQueue(RequestQueue):
         """
         self.note_unload(replicas)
         self._handle(self._scheduler.on_unload, replicas, timeout)
-        await self._stops.wait(replicas)
+        stops = (self._ends[replica].stop for replica in replicas)
+        await asyncio.gather(*(asyncio.shield(stop) for stop in stops if stop is not None))
 
     def least_recently_used(self) -> Sequence[str]:
         """The running replicas, as a scheduler gives them to its swapper: the least recently used first."""
@@ -170,10 +195,21 @@ class HostQueue(RequestQueue):
 
     def note_unload(self, replicas: Collection[str]) -> None:
         """Note that an operator unloads ``replicas``, until they are loaded again."""
-        self._unloaded.update(replicas)
+        for replica in replicas:
+            self._ends[replica].is_unloaded = True
 
     def is_unloaded(self, replica: str) -> bool:
-        return replica in self._unloaded
+        return self._ends[replica].is_unloaded
+
+    def retire(self, replica: str, within: float) -> asyncio.Task[None]:
+        """Drain an engine for at most ``within`` seconds, then stop it. The task ends when it has stopped.
+
+        ``EngineControl`` must no longer show the replica as ready, or it gets new requests.
+        """
+        ends = self._ends[replica]
+        if ends.retirement is None:
+            ends.retirement = asyncio.ensure_future(self._retire(replica, within))
+        return ends.retirement
 
     def reconfigure(self, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
         """Use another configuration. Waiting requests, served requests and swaps in flight stay as they are."""
@@ -205,20 +241,28 @@ class HostQueue(RequestQueue):
             self.refuse(ticket, error)
         if self._timer is not None:
             self._timer.cancel()
-        unfinished = [*self._swaps, *self._doubts]
+        ends = self._ends.values()
+        retirements = [each.retirement for each in ends if each.retirement is not None]
+        unfinished = [*self._swaps, *self._doubts, *retirements]
         for task in unfinished:
             task.cancel()
-        await asyncio.gather(*unfinished, *self._stops.cancel(), return_exceptions=True)
+        stops = (each.stop for each in ends if each.stop is not None)  # these end by themselves
+        await asyncio.gather(*unfinished, *stops, return_exceptions=True)
 
     # --- effects
 
     def start_swap(self, target: str, evict: Sequence[str]) -> SwapId:
-        self._unloaded.discard(target)
+        self._ends[target].is_unloaded = False
         self._last_use[target] = next(self._uses)
         stopping = ReplicaState.STOPPING  # an engine that is stopping already is not evicted by this swap
         evicted = tuple([replica for replica in evict if self.replica_state(replica) is not stopping]) if evict else ()
         notify(self._on_swap_started, target, evicted)
         return self._swaps.start(target, tuple(evict))
+
+    def stop(self, replicas: Sequence[str], timeout: float | None) -> None:
+        for replica in replicas:
+            if self._ends[replica].stop is None:
+                self._ends[replica].stop = asyncio.ensure_future(self._stop(replica, timeout))
 
     def grant(self, ticket: Ticket) -> bool:
         taken = self._take(ticket)
@@ -246,6 +290,27 @@ class HostQueue(RequestQueue):
         for replica in replicas:
             if self._granted[replica]:
                 self._engines.vacate(replica)
+
+    async def _stop(self, replica: str, timeout: float | None) -> None:
+        if self._granted[replica]:
+            self._engines.stopping(replica)
+            await asyncio.sleep(_NOTICES_WITHIN_S)
+        try:
+            await self._engines.stop(replica, timeout)
+        finally:
+            self._ends[replica].stop = self._ends[replica].retirement = None
+            self._stopped(replica)
+
+    async def _retire(self, replica: str, within: float) -> None:
+        ends = self._ends[replica]
+        if self._granted[replica]:
+            ends.drained.clear()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(ends.drained.wait(), within)
+        if ends.retirement is not None:  # else it was stopped already, and another engine may run in its place
+            self.stop([replica], None)
+        if ends.stop is not None:
+            await asyncio.shield(ends.stop)  # no variable: a failure would refer to the task that raised it
 
     # --- tickets without an answer
 

@@ -13,7 +13,7 @@ import pytest
 from enginehouse.domain.errors import ShuttingDown
 from enginehouse.errors import LoadFailed
 from enginehouse.relay.relayed_request import RelayedRequest
-from enginehouse.scheduling import host_engines
+from enginehouse.scheduling import host_queue
 from tests.support.launched_engine import Launch, LaunchedEngine
 from tests.support.raw_client import RawClient
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
@@ -321,7 +321,7 @@ async def test_a_refusing_engine_is_still_replaced_by_another(
 async def test_a_spliced_stream_that_breaks_ends_with_an_error_event(
     waiting: WaitingStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_engines, "_NOTICE_S", 0.05)
+    monkeypatch.setattr(host_queue, "_NOTICE_S", 0.05)
     gateway, served, managed, client = await waiting()
     served.streams(EVENTS, b"data: half", served.CLOSE)
     gateway.wait_for(6)

@@ -134,7 +134,7 @@ async def test_a_place_at_an_engine_that_broke_off_is_given_back_when_it_is_know
     known: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("enginehouse.scheduling.host_engines._NOTICE_S", 0.01 if known == "never" else 30.0)
+    monkeypatch.setattr("enginehouse.scheduling.host_queue._NOTICE_S", 0.01 if known == "never" else 30.0)
     engines.state = ReplicaState.READY
     slot.take()
     assert host.grant(slot.ticket)

@@ -9,7 +9,7 @@ import pytest
 
 from enginehouse import Health, ReplicaState
 from enginehouse.errors import LoadFailed
-from enginehouse.scheduling import host_engines
+from enginehouse.scheduling import host_queue
 from tests.support.launched_engine import Launch, LaunchedEngine
 from tests.support.raw_client import RawClient
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
@@ -141,7 +141,7 @@ async def test_what_was_sent_is_sent_again_once_its_engine_was_launched_anew(alo
         managed.exits()
     gate.set()
     if noticed == "after":
-        await gateway.until(lambda: managed.queue._exits._next)
+        await gateway.until(lambda: any(each.exit for each in managed.queue._ends.values()))
         managed.exits()
     await managed.gets_ready()
     assert (await client.reply()).status == 200
@@ -156,7 +156,7 @@ async def test_it_is_sent_again_only_once(alone: Alone) -> None:
         served.plays(served.CLOSE)
     client = await gateway.client()
     client.send(gateway.post())
-    await gateway.until(lambda: managed.queue._exits._next)
+    await gateway.until(lambda: any(each.exit for each in managed.queue._ends.values()))
     managed.exits()
     await managed.gets_ready()
     reply = await client.reply()
@@ -173,7 +173,7 @@ async def test_what_may_not_reach_an_engine_twice_is_not_sent_again(alone: Alone
     call = await served.call()
     await call.closed.wait()
     if times == 2:
-        await gateway.until(lambda: managed.queue._exits._next)
+        await gateway.until(lambda: any(each.exit for each in managed.queue._ends.values()))
     managed.exits()
     if times == 2:
         await managed.gets_ready()
@@ -182,7 +182,7 @@ async def test_what_may_not_reach_an_engine_twice_is_not_sent_again(alone: Alone
 
 
 async def test_an_engine_that_lives_on_has_failed_its_request(alone: Alone, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_engines, "_NOTICE_S", 0.01)
+    monkeypatch.setattr(host_queue, "_NOTICE_S", 0.01)
     gateway, served, managed = await alone()
     served.plays(served.CLOSE)
     reply = await gateway.ask()
@@ -214,7 +214,7 @@ async def test_its_place_is_held_until_it_is_known_what_became_of_the_engine(alo
     await served.call()
     waiting = await waiting_client(gateway, managed)
     gate.set()
-    await gateway.until(lambda: managed.queue._exits._next)
+    await gateway.until(lambda: any(each.exit for each in managed.queue._ends.values()))
     assert len(managed.queue.waiting()) == 1, "no request is sent to an engine that may have exited"
     managed.exits()
     await managed.gets_ready()
@@ -229,7 +229,7 @@ async def test_a_client_may_leave_meanwhile(alone: Alone) -> None:
     client.send(gateway.post())
     await served.call()
     gate.set()
-    await gateway.until(lambda: managed.queue._exits._next)
+    await gateway.until(lambda: any(each.exit for each in managed.queue._ends.values()))
     client.reset()
     await gateway.quiet()
     managed.exits()

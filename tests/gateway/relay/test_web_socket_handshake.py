@@ -263,7 +263,7 @@ async def test_one_whose_engine_exits_is_sent_again_once_it_was_launched_anew(
     served.plays(served.CLOSE)
     served.says(b"again", 404)
     refusal = asyncio.ensure_future(refusal_of(gateway, dial))
-    await gateway.until(lambda: managed.queue._exits._next)
+    await gateway.until(lambda: any(each.exit for each in managed.queue._ends.values()))
     managed.exits()
     await managed.gets_ready()
     assert ((await within(refusal)).body, len(served.calls)) == (b"again", 2)
