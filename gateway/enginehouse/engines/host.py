@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -217,12 +217,18 @@ class Host(EngineControl, EngineListener):
         """What is known of each model from its files."""
         return {self.engines[replica].managed.model_name: each for replica, each in self._files.facts.items()}
 
-    def discover(self, backend: str, served: Sequence[ServedModel]) -> Sequence[str]:
-        """Take the models that a server elsewhere lists. Returns the new replicas that are to be preloaded."""
-        return self._put_listed() if self.servers.discover(backend, served) else ()
+    def preload(self, replicas: Iterable[str]) -> None:
+        """Begin to load ``replicas``, each in its turn."""
+        for replica in replicas:
+            self._launches.tasks.start(preload(self.queue, replica))
 
-    def _put_listed(self) -> Sequence[str]:
-        """Have the replicas that are configured or listed now. Returns the new ones that are to be preloaded."""
+    def discover(self, backend: str, served: Sequence[ServedModel]) -> None:
+        """Take the models that a server elsewhere lists, and begin to preload new ones."""
+        if self.servers.discover(backend, served):
+            self._put_listed()
+
+    def _put_listed(self) -> None:
+        """Have the replicas that are configured or listed now, and begin to preload the new ones."""
         listed = {**self._context.managed(self.name), **self.servers.replicas(self._context)}
         new = {replica: managed for replica, managed in listed.items() if replica not in self.engines}
         for replica, engine in self.kept().items():
@@ -237,7 +243,7 @@ class Host(EngineControl, EngineListener):
             self.put_rules(self._changed(self._context, listed))
         except EnginehouseError as error:
             _log.error("The rules of [scheduling] do not fit the models of host '%s': %s", self.name, error)
-        return [replica for replica, managed in new.items() if managed.model.preload]
+        self.preload(replica for replica, managed in new.items() if managed.model.preload)
 
     async def unload(self, replicas: Sequence[str], force: bool) -> None:
         """Refuse the requests that wait for ``replicas`` of a model, stop these, and wait until they have stopped.
@@ -256,10 +262,10 @@ class Host(EngineControl, EngineListener):
         self.queue.reject(replicas, lambda _: LoadFailed(text))
         await asyncio.gather(*map(asyncio.shield, ends))
 
-    def release_idle(self) -> Sequence[str]:
+    def release_idle(self) -> None:
         """Put replicas to sleep, or stop them, that have been idle for their ``ttl``.
 
-        Returns the replicas to load again because these have left the host empty.
+        Begin to load the others again that are to be there while the host is empty.
         """
         kept = {replica: engine.managed.model for replica, engine in self.kept().items()}
         ttls = {replica: model.ttl for replica, model in kept.items()}
@@ -267,10 +273,9 @@ class Host(EngineControl, EngineListener):
             self.engines[replica].rest()
             self._has_released |= kept[replica].preload != "again"
         states = {*self.states().values()} - {*AT_REST, ReplicaState.SLEEPING}
-        if not self._has_released or ReplicaState.STOPPING in states:
-            return ()
-        self._has_released = False
-        return [replica for replica, model in kept.items() if not states and model.preload == "again"]
+        if self._has_released and ReplicaState.STOPPING not in states:
+            self._has_released = False
+            self.preload(replica for replica, model in kept.items() if not states and model.preload == "again")
 
     def rest(self, replicas: Sequence[str]) -> None:
         """Put those of ``replicas`` to sleep, or stop them, that are ready and serve no request."""
@@ -411,8 +416,7 @@ class Host(EngineControl, EngineListener):
         await self.queue.retire(engine.replica, within)
         if engine.removal is asyncio.current_task():  # else the configuration has it again
             self._remove(engine.replica)
-            for replica in self._put_listed():  # another server of that name may list it too
-                self._launches.tasks.start(preload(self.queue, replica))
+            self._put_listed()  # another server of that name may list it too
 
     def _remove(self, replica: str) -> None:
         """Remove a replica whose engine is at rest."""

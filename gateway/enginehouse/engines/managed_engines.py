@@ -20,7 +20,7 @@ from enginehouse.engines.engine_cache import CacheFolders, MakeKeeper
 from enginehouse.engines.host import Host, HostChange, HostMemory, host_memory
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.launches import Ports
-from enginehouse.engines.loads import load, preload
+from enginehouse.engines.loads import load
 from enginehouse.engines.model_servers import MakeServer
 from enginehouse.engines.probing import Prober
 from enginehouse.engines.remote_queues import RemoteQueues
@@ -98,10 +98,8 @@ class ManagedEngines:
         host = self._hosts.get(settings.host)
         if host is None:  # a gateway that takes over probes before it may have hosts
             return
-        preloaded = host.discover(backend, served)
+        host.discover(backend, served)
         self._list_queues()
-        for replica in preloaded:
-            self._tasks.start(preload(host.queue, replica))
 
     async def open(self, drained: asyncio.Future[None] | None = None) -> None:
         """Take over the engines that an earlier gateway left running.
@@ -118,8 +116,7 @@ class ManagedEngines:
         for model in self.models if models is None else models:
             if (settings := self._context.config.models.get(model)) is not None and settings.preload:
                 for host in self._hosts.values():
-                    for replica in host.of_model(model):
-                        self._tasks.start(preload(host.queue, replica))
+                    host.preload(host.of_model(model))
 
     def keep_with(self, make: MakeKeeper) -> None:
         """Have the prefix caches of launched engines kept from now on."""
@@ -202,7 +199,7 @@ class ManagedEngines:
         order = list(self._context.config.models[model].backends(model))
         found.sort(key=lambda each: order.index(each[0].engines[each[1]].managed.backend))
         for host, replica in found[:replicas]:
-            self._tasks.start(preload(host.queue, replica))
+            host.preload([replica])
         for host, replica in found:
             if len(found) > 1 and host.engines[replica].shown is not ReplicaState.READY:
                 host.queue.reject([replica], ReplicaLost)
@@ -373,8 +370,7 @@ class ManagedEngines:
             await asyncio.sleep(_SWEEP_S)
             if self.ownership.held and (self._drained is None or self._drained.done()):
                 for host in self._hosts.values():
-                    for replica in host.release_idle():
-                        self._tasks.start(preload(host.queue, replica))
+                    host.release_idle()
 
 
 def hosts_of(config: Config) -> Sequence[str]:
