@@ -149,8 +149,7 @@ class _Deployment(NamedTuple):
 
 
 def _deployments(top: Table) -> Iterator[_Deployment]:
-    for position, data in enumerate(top.items("model_list")):
-        table = top.inside(data if isinstance(data, dict) else {}, "model_list", position)
+    for table in top.each("model_list"):
         found = _deployment(table)
         table.leave_out(_OF_DEPLOYMENTS)
         if found is not None:

@@ -130,11 +130,7 @@ def _discovery(table: Table, given: bool, restricted: bool) -> dict[str, Any]:
 
 def _backends(top: Table) -> Backends:
     backends = Backends()
-    for position, data in enumerate(top.items("backends")):
-        if not isinstance(data, dict):
-            top.note("left out: expected a table", "backends", position)
-            continue
-        table = top.inside(data, "backends", position)
+    for table in top.each("backends"):
         url = read_base_url(table, "url")
         backend: dict[str, Any] = {
             "driver": driver_of(table, "type"),
@@ -170,8 +166,9 @@ def _policies(routing: Table) -> tuple[dict[str, Any], dict[str, int]]:
     models: list[str] = []
     free: list[str] = []
     tiers: dict[str, int] = {}
-    for position, data in enumerate(_listed_policies(routing)):
-        table = routing.inside(data if isinstance(data, dict) else {}, "policies", position)
+    if not isinstance(routing.value("policies", []), list):
+        raise ConfigError("expected a list", key=routing.place("policies"), remedy="write [[routing.policies]]")
+    for table in routing.each("policies"):
         pattern = _pattern(table)
         if table.one_of("privacy", _PRIVACY, "unrestricted") == "unrestricted":
             free.append(pattern)
@@ -190,13 +187,6 @@ def _policies(routing: Table) -> tuple[dict[str, Any], dict[str, int]]:
     if models:
         routing.note(f'models that are restricted go to backends of zone = "{_PRIVATE}" only', "policies")
     return ({_PRIVATE: {"models": models}} if models else {}), tiers
-
-
-def _listed_policies(routing: Table) -> list[Any]:
-    found = routing.value("policies", [])
-    if not isinstance(found, list):
-        raise ConfigError("expected a list", key=routing.place("policies"), remedy="write [[routing.policies]]")
-    return found
 
 
 def _pattern(table: Table) -> str:

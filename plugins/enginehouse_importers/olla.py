@@ -123,11 +123,8 @@ def _telemetry(table: Table) -> dict[str, str]:
 
 def _routing(proxy: Table) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    balancer = proxy.text("load_balancer", "least-connections")
-    if balancer in _STRATEGIES:
-        found["strategy"] = _STRATEGIES[balancer]
-    else:
-        proxy.note("left out: the default strategy is used", "load_balancer")
+    default = "left out: the default strategy is used"
+    found["strategy"] = proxy.choice("load_balancer", _STRATEGIES, "least-connections", default)
     sticky = proxy.table("sticky_sessions")
     if sticky.flag("enabled"):
         found |= _session(sticky)
@@ -167,8 +164,7 @@ def _backends(static: Table) -> tuple[Backends, dict[str, str]]:
     """The backends, and the shortest interval and longest time limit of their probes."""
     backends = Backends()
     intervals, limits = [], []
-    for position, data in enumerate(static.items("endpoints")):
-        table = static.inside(data if isinstance(data, dict) else {}, "endpoints", position)
+    for table in static.each("endpoints"):
         url = read_base_url(table, "url")
         backend: dict[str, Any] = {
             "driver": driver_of(table, "type"),

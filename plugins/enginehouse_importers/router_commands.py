@@ -209,10 +209,8 @@ def _checks(table: Table) -> dict[str, Any]:
 
 
 def _routing(table: Table) -> dict[str, Any]:
-    policy = table.text("policy", "cache_aware")
-    if policy not in _STRATEGIES:
-        table.note("left out: the default strategy, cache_aware, is used", "policy")
-    found: dict[str, Any] = {"strategy": _STRATEGIES.get(policy, "cache_aware")}
+    default = "left out: the default strategy, cache_aware, is used"
+    found: dict[str, Any] = {"strategy": table.choice("policy", _STRATEGIES, "cache_aware", default) or "cache_aware"}
     if table.flag("disable_retries"):
         table.value("retry_max_retries")
         found["max_retries"] = 0

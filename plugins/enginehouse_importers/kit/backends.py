@@ -35,7 +35,8 @@ PLUGINS: Mapping[str, str] = {
 }
 """Kinds that have a driver of their own, in the plugin ``enginehouse-NAME``."""
 _VERSION = re.compile(r"/v1/?$")
-_VARIABLE = re.compile(r"(?:os\.environ/|\$\{?)(?P<name>[A-Za-z_]\w*)(?P<default>:-[^}]*)?\}?")
+_VARIABLE = re.compile(r"(?:os\.environ/|\$\{env:|\$\{?)(?P<name>[A-Za-z_]\w*)(?P<default>:-[^}]*)?\}?")
+"""As LiteLLM, shells and, with its variables written out, llama-swap have it."""
 
 
 class Backends:
@@ -68,10 +69,16 @@ def driver_of(table: Table, key: str) -> str:
 
 
 def read_base_url(table: Table, key: str, default: str = "") -> str:
-    """The URL at ``key`` as a backend has it, without ``/v1``. An invalid one is noted, and the result is empty."""
-    url = base_url(table.text(key, default))
+    """``read_url`` as a backend has it, without ``/v1``."""
+    return base_url(read_url(table, key, default))
+
+
+def read_url(table: Table, key: str, default: str = "") -> str:
+    """The URL at ``key``, without a slash at its end. An invalid one is noted, and the result is empty."""
+    url = table.text(key, default).strip().rstrip("/")
     if url and not is_base_url(url):
-        table.note("left out: it is not the URL of a server", key)
+        problem = "a URL cannot contain variables" if "${" in url else "it is not the URL of a server"
+        table.note(f"left out: {problem}", key)
         return ""
     return url
 
@@ -91,18 +98,19 @@ def name_of(url: str) -> str:
         return "backend"
 
 
-def secret(table: Table, key: str) -> str:
-    """The secret at ``key``, a reference to a variable if it is one. No note contains it."""
-    text = table.text(key)
+def secret(table: Table, *keys: str | int, text: str | None = None) -> str:
+    """The secret ``text``, by default the one at ``keys``; ``env:NAME`` if it names a variable. No note contains it."""
+    if text is None:
+        text = table.text(str(keys[0]))
     if found := _VARIABLE.fullmatch(text):
         if found["default"]:
-            table.note("its default is left out: the variable must be set", key)
+            table.note("its default is left out: the variable must be set", *keys)
         return f"env:{found['name']}"
     if "${" in text or "os.environ/" in text:
-        table.note("left out: a variable is the whole secret, or no part of it", key)
+        table.note('left out: store the whole secret in one variable and write "env:NAME"', *keys)
         return ""
     if text:
-        table.note('is in the file in plain text, as before; "env:NAME" and "file:PATH" avoid that', key)
+        table.note('is in the file in plain text, as before; "env:NAME" and "file:PATH" avoid that', *keys)
     return text
 
 

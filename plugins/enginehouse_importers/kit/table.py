@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -148,9 +148,17 @@ class Table:
         outer = self.table(key)
         return {name: outer.table(name) for name in outer.names()}
 
-    def inside(self, data: Mapping[str, Any], *keys: str | int) -> Table:
-        """The ``Table`` of ``data``, which is at ``keys`` below this one, as an entry of a list is."""
-        return Table(data, (*self._path, *keys), self._notes)
+    def each(self, key: str) -> Iterator[Table]:
+        """The ``Table`` of every entry of a list; an empty one for an entry of another type."""
+        for position, data in enumerate(self.items(key)):
+            yield Table(data if isinstance(data, dict) else {}, (*self._path, key, position), self._notes)
+
+    def choice(self, key: str, known: Mapping[str, str], default: str, otherwise: str) -> str:
+        """What ``known`` has for the text at ``key``; empty, with the note ``otherwise``, if it has nothing."""
+        text = self.text(key, default)
+        if text not in known:
+            self.note(otherwise, key)
+        return known.get(text, "")
 
     def names(self) -> list[str]:
         """All keys."""

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from enginehouse_importers.kit.backends import secret
 from enginehouse_importers.kit.table import Converted, Note, Table
 from enginehouse_importers.llama_swap.document import Macros, read_document, unknown_macros
 from enginehouse_importers.llama_swap.models import (
@@ -17,7 +18,7 @@ from enginehouse_importers.llama_swap.models import (
     read_shown,
     without_comments,
 )
-from enginehouse_importers.llama_swap.peers import read_peers, read_secret
+from enginehouse_importers.llama_swap.peers import read_peers
 from enginehouse_importers.llama_swap.scheduling import read_scheduling, swapping_group
 
 _FIRST_PORT = 5800
@@ -184,14 +185,11 @@ def _filled(id: str, data: Mapping[str, Any], port: int) -> dict[str, Any]:
 
 
 def _keys(top: Table) -> list[dict[str, Any]]:
-    secrets = dict.fromkeys(
-        secret
-        for position, text in enumerate(top.texts("apiKeys"))
-        if (secret := read_secret(top, "apiKeys", position, text=text))
-    )
+    found = (secret(top, "apiKeys", position, text=text) for position, text in enumerate(top.texts("apiKeys")))
+    secrets = dict.fromkeys(filter(None, found))
     if secrets:
         top.note("every key has admin = true, as in llama-swap; remove it from keys that only send requests", "apiKeys")
-    return [{"name": f"client-{n}", "key": secret, "admin": True} for n, secret in enumerate(secrets, 1)]
+    return [{"name": f"client-{n}", "key": key, "admin": True} for n, key in enumerate(secrets, 1)]
 
 
 def _telemetry(top: Table) -> dict[str, Any]:

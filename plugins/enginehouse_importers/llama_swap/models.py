@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from enginehouse import format_duration
-from enginehouse.settings import is_base_url
+from enginehouse_importers.kit.backends import read_url
 from enginehouse_importers.kit.table import Table
 from enginehouse_importers.llama_swap.document import Macros
 from enginehouse_importers.llama_swap.filters import fits_toml, read_filters
@@ -319,17 +319,6 @@ def _launches_engine(command: str) -> bool:
     if engine is None or first is None:
         return False
     return engine.start() < first.end() or re.search(r"python[\d.]*$", first[1].strip("\"'")) is not None
-
-
-def read_url(table: Table, key: str) -> str:
-    """The URL at ``key`` of ``table``. An invalid one is noted, and the result is empty."""
-    url = table.text(key).rstrip("/")
-    if url and not is_base_url(url):
-        variable = "${env:" in url
-        problem = "a URL cannot contain variables" if variable else "it is not the URL of a server"
-        table.note(f"left out: {problem}", key)
-        return ""
-    return url
 
 
 def is_here(host: str | None) -> bool:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from enginehouse_importers.kit.backends import read_url, secret
 from enginehouse_importers.kit.table import Table
 from enginehouse_importers.llama_swap.filters import read_filters
-from enginehouse_importers.llama_swap.models import read_timeouts, read_url
+from enginehouse_importers.llama_swap.models import read_timeouts
 
-_ENVIRONMENT = re.compile(r"\$\{env:(\w+)\}")
 _LAST_CHOICE = 100
 """A priority at which ``smart`` prefers any other backend."""
 
@@ -42,18 +41,6 @@ def _named_models(table: Table) -> list[str]:
     return [model for model in models if model.strip()]
 
 
-def read_secret(table: Table, *keys: str | int, text: str) -> str:
-    """Convert a secret. Notes do not contain the secret."""
-    if whole := _ENVIRONMENT.fullmatch(text):
-        return f"env:{whole[1]}"
-    if _ENVIRONMENT.search(text):
-        table.note('left out: store the whole secret in one variable and write "env:NAME"', *keys)
-        return ""
-    if text:
-        table.note('is in the file in plain text, as before; "env:NAME" and "file:PATH" avoid that', *keys)
-    return text
-
-
 def _read_peer(
     table: Table, name: str, models: list[str], shared: Collection[str], taken: Collection[str], peers: Peers
 ) -> None:
@@ -64,7 +51,7 @@ def _read_peer(
     backend: dict[str, Any] = {"driver": "openai", "url": url, "models": models}
     if any(model in shared for model in models):
         backend["priority"] = _LAST_CHOICE
-    if key := read_secret(table, "apiKey", text=table.text("apiKey")):
+    if key := secret(table, "apiKey"):
         backend["api_key"] = key
     peers.backends[_free(table, name, {*taken, *peers.backends})] = backend | read_timeouts(table.table("timeouts"))
     _read_filters(table, [model for model in models if model not in shared], peers)
