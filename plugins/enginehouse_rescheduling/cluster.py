@@ -12,7 +12,8 @@ from enginehouse import Health, ReplicaState, Role
 from enginehouse.backends import BackendStatus
 from enginehouse.rescheduling import InstanceAddress, InstanceReport, InstanceStatus, RequestView
 from enginehouse.services import ServiceGateway
-from enginehouse_kit.rescheduling import ClusterView, InstanceView
+from enginehouse_kit.rescheduling import ClusterView, InFlight, InstanceView
+from enginehouse_rescheduling.metrics import Circumstances, all_prefills_tokens_num, decode_batch_size
 from enginehouse_rescheduling.placed_requests import LiveFigures, PlacedRequests, in_flight, waiting_at
 
 _SLICE = 50
@@ -128,22 +129,13 @@ def reserve(instances: Sequence[InstanceView], before: Reservations) -> Reservat
     decode = before.decode if before.decode in known else ""
     prefill = before.prefill if before.prefill in known else ""
     if not decode:
-        decode = min(((_prompts(each), each.id) for each in instances if each.id != prefill), default=(0, ""))[1]
+        decode = _least(all_prefills_tokens_num, [each for each in instances if each.id != prefill])
     if not prefill:
-        prefill = min(((_decodes(each), each.id) for each in instances if each.id != decode), default=(0, ""))[1]
+        prefill = _least(decode_batch_size, [each for each in instances if each.id != decode])
     return Reservations(prefill, decode)
 
 
-def _prompts(instance: InstanceView) -> int:
-    status = instance.status
-    return status.num_uncomputed_tokens_all_waiting_prefills + status.num_uncomputed_tokens_scheduler_running_prefills
-
-
-def _decodes(instance: InstanceView) -> int:
-    status = instance.status
-    return (
-        status.hybrid_scheduler_waiting_to_decode_requests_num
-        + status.scheduler_waiting_to_decode_requests_num
-        + status.scheduler_running_to_decode_requests_num
-        + status.num_loading_requests
-    )
+def _least(figure: Callable[[InstanceView, Circumstances], int], instances: Sequence[InstanceView]) -> str:
+    """The id of the instance with the least of a figure, without what the gateway knows beyond the engine's own."""
+    reported = (msgspec.structs.replace(each, inflight=InFlight()) for each in instances)
+    return min(((figure(each, Circumstances(0)), each.id) for each in reported), default=(0, ""))[1]

@@ -109,8 +109,22 @@ class MigrationDispatcher:
         if error is not None:
             migrated = Migrated(moved=tuple(moved))
         self._count(migration, migrated, failed=error is not None)
-        type, seconds = plugin.type if plugin else None, self._clock.now() - began
-        self.records.append(_record(migration, migrated, type, error, began_at, seconds))
+        self.records.append(
+            MigrationRecord(
+                time=began_at,
+                policy=migration.policy,
+                source=migration.source,
+                destination=migration.destination,
+                rule=migration.rule,
+                order=migration.order,
+                value=migration.value,
+                migrator=plugin.type if plugin else None,
+                moved=migrated.moved,
+                refused=dict(migrated.refused),
+                error=error,
+                duration_ms=round((self._clock.now() - began) * 1000, 1),
+            )
+        )
         self._on_end(migration, migrated)
 
     def _count(self, migration: Migration, migrated: Migrated, *, failed: bool) -> None:
@@ -139,25 +153,6 @@ class MigrationDispatcher:
         if not isinstance(migrated, Migrated):
             raise wrong_result(plugin, f"returned {migrated!r} from migrate, which is no Migrated")
         return migrated
-
-
-def _record(
-    migration: Migration, migrated: Migrated, migrator: str | None, error: str | None, began: float, seconds: float
-) -> MigrationRecord:
-    return MigrationRecord(
-        time=began,
-        policy=migration.policy,
-        source=migration.source,
-        destination=migration.destination,
-        rule=migration.rule,
-        order=migration.order,
-        value=migration.value,
-        migrator=migrator,
-        moved=migrated.moved,
-        refused=dict(migrated.refused),
-        error=error,
-        duration_ms=round(seconds * 1000, 1),
-    )
 
 
 class NoMigrator(EnginehouseError):

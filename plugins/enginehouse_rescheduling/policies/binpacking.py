@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from enginehouse import Role
 from enginehouse.rescheduling import ReschedulingSettings
-from enginehouse_kit.rescheduling import ClusterView, InstanceView, Migration, Plan, ReschedulingPolicy
+from enginehouse_kit.rescheduling import ClusterView, InstanceView, Plan, ReschedulingPolicy
 from enginehouse_rescheduling.latency import LatencyPredictor
 from enginehouse_rescheduling.metrics import Circumstances, decode_batch_size, float32, predicted_tpot
 from enginehouse_rescheduling.policies.instances import Loads, Pair, failed_domain, highest, lowest
@@ -35,21 +35,11 @@ class BinpackingPolicy(ReschedulingPolicy):
         instances = [each for each in view.instances if each.reserved is not Role.PREFILL and each.id not in failed]
         times = {each.id: float32(predicted_tpot(each, circumstances)) for each in instances}
         pair = self._pair(instances, times, circumstances)
-        return Plan(migrations=(self._migration(pair),)) if pair is not None else Plan()
+        return Plan(migrations=(pair.migration(self.type, "NUM_REQ", "LCR", 1),)) if pair is not None else Plan()
 
     @abstractmethod
     def _pair(self, instances: Sequence[InstanceView], times: Loads, circumstances: Circumstances) -> Pair | None:
         """The instances to move between, if any."""
-
-    def _migration(self, pair: Pair) -> Migration:
-        return Migration(
-            policy=self.type,
-            source=pair.source.id,
-            destination=pair.destination.id,
-            rule="NUM_REQ",
-            order="LCR",
-            value=1,
-        )
 
 
 class BinpackingMitigation(BinpackingPolicy):

@@ -24,18 +24,9 @@ class FailoverPolicy(ReschedulingPolicy):
         instances = [each for each in view.instances if each.role is self.role]
         sources = [each for each in instances if each.id in failed]
         destinations = [each for each in instances if each.id not in failed]
+        pairs = round_robin(sources, destinations)
         return Plan(
-            migrations=tuple(
-                Migration(
-                    policy=self.type,
-                    source=pair.source.id,
-                    destination=pair.destination.id,
-                    rule="NUM_REQ",
-                    order="LR",
-                    value=Migration.EVERYTHING,
-                )
-                for pair in round_robin(sources, destinations)
-            )
+            migrations=tuple(each.migration(self.type, "NUM_REQ", "LR", Migration.EVERYTHING) for each in pairs)
         )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from enginehouse_kit.rescheduling import ClusterView, InstanceView
+from enginehouse.rescheduling import RequestView
+from enginehouse_kit.rescheduling import ClusterView, DroppedPair, InstanceView, Migration
 
 
 def failed_domain(view: ClusterView, domain: str, staleness_s: float) -> set[str]:
@@ -37,6 +38,24 @@ class Pair(NamedTuple):
 
     source: InstanceView
     destination: InstanceView
+
+    def migration(
+        self, policy: str, rule: str, order: str, value: float, requests: Sequence[RequestView] = ()
+    ) -> Migration:
+        """The order to move so many, or these ``requests``."""
+        return Migration(
+            policy=policy,
+            source=self.source.id,
+            destination=self.destination.id,
+            rule=rule,
+            order=order,
+            value=value,
+            requests=tuple(each.id for each in requests),
+        )
+
+    def dropped(self, policy: str, why: str) -> DroppedPair:
+        """The note that nothing moves."""
+        return DroppedPair(policy=policy, source=self.source.id, destination=self.destination.id, why=why)
 
 
 Loads = Mapping[str, float]

@@ -10,7 +10,7 @@ from enginehouse.rescheduling import RequestView, ReschedulingSettings
 from enginehouse_kit.offload import OffloadCandidate, plan_offload
 from enginehouse_kit.projection import ProjectionParams, RequestFigures, RequestProjection, project
 from enginehouse_kit.rescheduling import ClusterView, DroppedPair, InstanceView, Migration, Plan, ReschedulingPolicy
-from enginehouse_rescheduling.policies.instances import failed_domain
+from enginehouse_rescheduling.policies.instances import Pair, failed_domain
 
 _TYPE = "kv_projection"
 
@@ -50,10 +50,11 @@ class KvProjection(ReschedulingPolicy):
             destination = _roomiest(source, instances, room)
             fitting = list(_fitting(moving, destination, room)) if destination else []
             if destination and fitting:
-                migrations.append(_migration(source, destination, fitting))
+                pair = Pair(source, destination)
+                migrations.append(pair.migration(_TYPE, "NUM_REQ", "SR", len(fitting), fitting))
             elif destination:
                 why = f"{source.id} runs out of blocks, and {destination.id} has no room for any of its requests"
-                dropped.append(DroppedPair(policy=_TYPE, source=source.id, destination=destination.id, why=why))
+                dropped.append(Pair(source, destination).dropped(_TYPE, why))
         return Plan(migrations=tuple(migrations), dropped=tuple(dropped))
 
     def _room(self, instance: InstanceView) -> int:
@@ -133,15 +134,3 @@ def _fitting(moving: Sequence[RequestView], destination: InstanceView, room: dic
         if needed <= room[destination.id]:
             room[destination.id] -= needed
             yield request
-
-
-def _migration(source: InstanceView, destination: InstanceView, requests: Sequence[RequestView]) -> Migration:
-    return Migration(
-        policy=_TYPE,
-        source=source.id,
-        destination=destination.id,
-        rule="NUM_REQ",
-        order="SR",
-        value=len(requests),
-        requests=tuple(request.id for request in requests),
-    )

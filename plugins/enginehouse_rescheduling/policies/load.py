@@ -67,23 +67,11 @@ class LoadPolicy(ReschedulingPolicy):
 
     def _migration(self, pair: Pair) -> Migration:
         settings = self._settings
-        return Migration(
-            policy=self.type,
-            source=pair.source.id,
-            destination=pair.destination.id,
-            rule=settings.req_select_rule,
-            order=settings.req_select_order,
-            value=settings.req_select_value,
-        )
+        return pair.migration(self.type, settings.req_select_rule, settings.req_select_order, settings.req_select_value)
 
     def _dropped(self, pair: Pair, loads: Loads) -> DroppedPair:
         why = f"their loads differ by {_difference(pair, loads):.3g}, less than load_balance_threshold"
-        return DroppedPair(
-            policy=self.type,
-            source=pair.source.id,
-            destination=pair.destination.id,
-            why=f"{why} ({self._settings.load_balance_threshold:g})",
-        )
+        return pair.dropped(self.type, f"{why} ({self._settings.load_balance_threshold:g})")
 
 
 class DecodeLoad(LoadPolicy):
