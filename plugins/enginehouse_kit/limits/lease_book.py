@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from enginehouse_kit.limits.leased_limits import Lease, LeaseAsk, Leases
+from enginehouse_kit.limits.leased_limits import Lease, LeaseAsk, Leases, lease_of
 from enginehouse_kit.limits.local_limit import LocalLimit, PassingLimits
 
 _SLOTS_S = 3.0
@@ -59,8 +59,4 @@ class LeaseBook:
             limit = LocalLimit(ask.rule, self._now, self._epoch)
             self._limits.add(ask.name, limit)
         limit.set_rule(ask.rule)
-        limit.take(-ask.back)
-        granted = max(0.0, min(ask.want, limit.left()))
-        limit.take(granted)
-        wait = limit.seconds_short(ask.want - granted) if granted < ask.want else 0.0
-        return Lease(granted, wait, max(0.0, limit.left()))
+        return lease_of(limit, ask)

@@ -177,16 +177,17 @@ class LeasedLimit(Limit):
             granted = max(self._used, min(ask.want, share.amount))
             self.grant(Lease(granted, left=max(0.0, share.amount - granted)))
         else:
-            self.grant(_lease_of(self._share, ask))
+            self.grant(lease_of(self._share, ask))
         self._is_alone = True
 
 
-def _lease_of(share: LocalLimit, ask: LeaseAsk) -> Lease:
-    share.take(-ask.back)
-    granted = max(0.0, min(ask.want, share.left()))
-    share.take(granted)
-    wait = share.seconds_short(min(ask.want, share.rule.amount)) if ask.want > granted else 0.0
-    return Lease(granted, wait, max(0.0, share.left()))
+def lease_of(limit: LocalLimit, ask: LeaseAsk) -> Lease:
+    """Take what ``ask`` wants of ``limit`` as far as it is there, after what it gives back."""
+    limit.take(-ask.back)
+    granted = max(0.0, min(ask.want, limit.left()))
+    limit.take(granted)
+    wait = limit.seconds_short(ask.want - granted) if granted < ask.want else 0.0
+    return Lease(granted, wait, max(0.0, limit.left()))
 
 
 class LeasedLimitStore(LimitStore):
