@@ -7,11 +7,9 @@ from typing import Any
 
 import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
 from enginehouse_kit.gateway_client import GatewayClient, gateway_options
-from enginehouse_kit.output import print_json, printable
+from enginehouse_kit.output import print_json, print_table, printable
 
 
 class _Counts(msgspec.Struct):
@@ -54,14 +52,12 @@ def list_batches(gateway: GatewayClient, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    for heading in ("id", "caller", "status", "lines", "done", "failed", "running", "created"):
-        table.add_column(heading, overflow="fold")
+    rows = []
     for row in gateway.read(answer, _Listed).batches:
         counts = row.request_counts
         numbers = [str(each) for each in (counts.total, counts.completed, counts.failed, row.running)]
-        table.add_row(row.id, printable(row.caller or ""), row.status, *numbers, _time(row.created_at))
-    Console().print(table)
+        rows.append((row.id, row.caller or "", row.status, *numbers, _time(row.created_at)))
+    print_table(("id", "caller", "status", "lines", "done", "failed", "running", "created"), rows, lines=False)
 
 
 @batches.command()

@@ -15,6 +15,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from enginehouse import InvalidRequest
+from enginehouse.pages import json_response
 from enginehouse.services import ServiceGateway
 from enginehouse_batches.objects import ENDPOINTS, WINDOW_S, Batch, listed, new_id
 from enginehouse_batches.runner import Runner
@@ -70,7 +71,7 @@ class FilePages(_StoredPages):
             name = (file.filename or "file")[:512]
             add = self._store.add_file
             kept = await self._storage.call(add, owner, name, file.file, expiry_of(dict(form)), now)
-        return json(kept.shown())
+        return json_response(kept.shown())
 
     async def list(self, request: Request) -> Response:
         """The files, newest first."""
@@ -83,18 +84,18 @@ class FilePages(_StoredPages):
             most_of(request, _MOST, _MOST),
             oldest_first=asked.get("order") == "asc",
         )
-        return json(listed([each.shown() for each in files], more))
+        return json_response(listed([each.shown() for each in files], more))
 
     async def retrieve(self, request: Request) -> Response:
         """One file."""
         owner = self._owner(request)
-        return json((await self._storage.call(self._store.file, owner, request.path_params["id"])).shown())
+        return json_response((await self._storage.call(self._store.file, owner, request.path_params["id"])).shown())
 
     async def delete(self, request: Request) -> Response:
         """Delete a file."""
         id = request.path_params["id"]
         await self._storage.call(self._store.delete_file, self._owner(request), id)
-        return json({"id": id, "object": "file", "deleted": True})
+        return json_response({"id": id, "object": "file", "deleted": True})
 
     async def content(self, request: Request) -> Response:
         """What is in a file."""
@@ -122,11 +123,6 @@ def expiry_of(fields: Mapping[str, Any]) -> int | None:
     if not _LEAST_EXPIRY_S <= seconds <= _MOST_EXPIRY_S:
         raise InvalidRequest(f"'expires_after' is from {_LEAST_EXPIRY_S} to {_MOST_EXPIRY_S} s", param="expires_after")
     return seconds
-
-
-def json(content: object) -> Response:
-    """``content`` as JSON."""
-    return Response(msgspec.json.encode(content), media_type="application/json")
 
 
 class _NewBatch(msgspec.Struct):
@@ -172,25 +168,25 @@ class BatchPages(_StoredPages):
             expires_at=now + WINDOW_S,
         )
         await self._storage.call(self._store.add_batch, batch)
-        return json(batch.shown(0, 0))
+        return json_response(batch.shown(0, 0))
 
     async def list(self, request: Request) -> Response:
         """The batches, newest first."""
         owner, after = self._owner(request), request.query_params.get("after")
         found, more = await self._storage.call(self._store.batches, owner, after, most_of(request, 20, 100))
-        return json(listed([each.batch.shown(each.completed, each.failed) for each in found], more))
+        return json_response(listed([each.batch.shown(each.completed, each.failed) for each in found], more))
 
     async def retrieve(self, request: Request) -> Response:
         """One batch."""
         owner = self._owner(request)
         found = await self._storage.call(self._store.batch, request.path_params["id"], owner)
-        return json(found.batch.shown(found.completed, found.failed))
+        return json_response(found.batch.shown(found.completed, found.failed))
 
     async def cancel(self, request: Request) -> Response:
         """Run no more lines of a batch."""
         owner, now = self._owner(request), self._now()
         found = await self._storage.call(self._store.cancel, request.path_params["id"], owner, now)
-        return json(found.batch.shown(found.completed, found.failed))
+        return json_response(found.batch.shown(found.completed, found.failed))
 
 
 async def _read(request: Request) -> _NewBatch:
@@ -224,16 +220,18 @@ class OperatedBatches(_StoredPages):
         """The newest batches; ``limit`` and ``after`` as for clients."""
         most, after = most_of(request, 100, 1000), request.query_params.get("after")
         found, more = await self._storage.call(self._store.batches, None, after, most)
-        return json({"batches": [self._row(each) for each in found], "has_more": more})
+        return json_response({"batches": [self._row(each) for each in found], "has_more": more})
 
     async def show(self, request: Request) -> Response:
         """One batch."""
-        return json(self._row(await self._storage.call(self._store.batch, request.path_params["id"])))
+        return json_response(self._row(await self._storage.call(self._store.batch, request.path_params["id"])))
 
     async def cancel(self, request: Request) -> Response:
         """Cancel a batch of anyone."""
         now = self._now()
-        return json(self._row(await self._storage.call(self._store.cancel, request.path_params["id"], None, now)))
+        return json_response(
+            self._row(await self._storage.call(self._store.cancel, request.path_params["id"], None, now))
+        )
 
     def _row(self, found: CountedBatch) -> Mapping[str, Any]:
         batch = found.batch

@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute, Route
 
 from enginehouse import InvalidRequest
 from enginehouse.callers import KeySettings, LimitLeft
+from enginehouse.pages import json_response
 from enginehouse_callers.kept_key import NewKey
 from enginehouse_callers.kept_keys import KeptKeys
 
@@ -52,12 +53,12 @@ class KeyPages:
         used = await self._last_used()
         configured = [_row(key) | {"last_used": used.get(key.name)} for key in self._configured()]
         kept = [{"source": "api", **row} for row in self._kept.rows()]
-        return _json({"keys": [*configured, *kept]})
+        return json_response({"keys": [*configured, *kept]})
 
     async def limits(self, request: Request) -> Response:
         """What is left of the limits of each key that has any."""
         names = [*(key.name for key in self._configured()), *(str(row["name"]) for row in self._kept.rows())]
-        return _json({"limits": {name: left for name in names if (left := self._left(name))}})
+        return json_response({"limits": {name: left for name in names if (left := self._left(name))}})
 
     async def new(self, request: Request) -> Response:
         """Make a key. Only this answer has its secret."""
@@ -67,22 +68,18 @@ class KeyPages:
             remedy = 'send {"name": "NAME"} and further keys as [[auth.keys]] has them'
             raise InvalidRequest(f"{error}; {remedy}") from None
         secret = self._kept.new(asked, first=self._is_open())
-        return _json({"name": asked.name, "key": secret}, 201)
+        return json_response({"name": asked.name, "key": secret}, 201)
 
     async def rotate(self, request: Request) -> Response:
         """Give a key another secret. Only this answer has it."""
         name = request.path_params["name"]
-        return _json({"name": name, "key": self._kept.rotate(name)})
+        return json_response({"name": name, "key": self._kept.rotate(name)})
 
     async def revoke(self, request: Request) -> Response:
         """Delete a key."""
         name = request.path_params["name"]
         self._kept.revoke(name)
-        return _json({"revoked": name})
-
-
-def _json(content: object, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(content), status, media_type="application/json")
+        return json_response({"revoked": name})
 
 
 def _row(key: KeySettings) -> dict[str, Any]:

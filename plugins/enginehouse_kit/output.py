@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from codecs import getincrementaldecoder
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import click
 import msgspec
@@ -49,3 +49,27 @@ def _coloured(text: str) -> str:
 def print_json(encoded: bytes) -> None:
     """Print JSON, indented."""
     click.echo(msgspec.json.format(encoded, indent=2))
+
+
+def print_answer(encoded: bytes, as_json: bool, text: str) -> None:
+    """Print JSON if that is asked for, else ``text``, which says the same to people."""
+    if as_json:
+        print_json(encoded)
+    else:
+        click.echo(text)
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, lines: bool = True, empty: str = "") -> None:
+    """Print a table of texts, which go on in the next line where there is little room.
+
+    ``lines``: with lines around the cells. ``empty``: printed in place of a table without rows.
+    """
+    from rich.console import Console  # many commands print no table
+    from rich.table import Table
+
+    table = Table() if lines else Table(box=None, padding=(0, 1, 0, 0))
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*map(printable, row))
+    Console().print(table if table.rows or not empty else empty)

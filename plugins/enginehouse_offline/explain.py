@@ -8,8 +8,6 @@ from urllib.parse import urlencode
 
 import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
 from enginehouse import ConfigError, Headers
 from enginehouse.commands import config_option
@@ -18,7 +16,7 @@ from enginehouse.routing_facts import Explanation
 from enginehouse.tickets import SwapPlan
 from enginehouse_kit.files import read_file, read_view
 from enginehouse_kit.gateway_client import GatewayClient
-from enginehouse_kit.output import print_json, printable
+from enginehouse_kit.output import print_answer, print_json, print_table
 
 _FILE = click.Path(path_type=Path, allow_dash=True)
 
@@ -80,7 +78,17 @@ def route(
     if as_json:
         print_json(msgspec.json.encode(explanation))
     else:
-        Console().print(_table(explanation))
+        rows = [
+            (
+                each.replica,
+                "" if each.score is None else f"{each.score:g}",
+                ", ".join(f"{name} {value:g}" for name, value in each.parts.items()),
+                each.dropped_by or "",
+                each.why or "",
+            )
+            for each in explanation.candidates
+        ]
+        print_table(("replica", "score", "parts", "dropped by", "why"), rows)
         click.echo(_verdict(explanation))
 
 
@@ -108,21 +116,6 @@ def _header(text: str) -> tuple[bytes, bytes]:
     if not colon:
         raise click.BadParameter(f"'{text}' is not a header: write 'NAME: VALUE'", param_hint="--header")
     return name.strip().lower().encode(), value.strip().encode("latin-1", errors="replace")
-
-
-def _table(explanation: Explanation) -> Table:
-    table = Table("replica", "score", "parts", "dropped by", "why")
-    for each in explanation.candidates:
-        score = "" if each.score is None else f"{each.score:g}"
-        parts = ", ".join(f"{name} {value:g}" for name, value in each.parts.items())
-        table.add_row(
-            printable(each.replica),
-            score,
-            printable(parts),
-            printable(each.dropped_by or ""),
-            printable(each.why or ""),
-        )
-    return table
 
 
 def _verdict(explanation: Explanation) -> str:
@@ -173,10 +166,7 @@ def swap(
             plan = OfflineGateway(config).explain_swap(wanted, names)
         except NotFound as error:
             raise NotFound(f"{error}. To ask a running gateway, give its --url", details=error.details) from None
-    if as_json:
-        print_json(msgspec.json.encode(plan))
-    else:
-        click.echo(_swap_verdict(plan))
+    print_answer(msgspec.json.encode(plan), as_json, _swap_verdict(plan))
 
 
 def _swap_verdict(plan: SwapPlan) -> str:

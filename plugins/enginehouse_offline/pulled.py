@@ -10,11 +10,10 @@ import msgspec
 from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-from rich.table import Table
 
 from enginehouse.commands import config_option
 from enginehouse.model_sources import PulledFile, PulledModels, PulledNote
-from enginehouse_kit.output import print_json, printable
+from enginehouse_kit.output import print_answer, print_json, print_table, printable
 
 
 @click.command()
@@ -33,10 +32,8 @@ def pull(config: Path | None, model: str, as_json: bool) -> None:
     with Progress(TextColumn(printable(model)), *columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(model, total=None)
         path = models.pull(model, lambda done, total: bar.update(task, completed=done, total=total))
-    if as_json:
-        print_json(msgspec.json.encode(_facts(models, models.get(model))))
-    else:
-        click.echo(f"{path}\nServe it: enginehouse run {click.format_filename(path)}")
+    facts = msgspec.json.encode(_facts(models, models.get(model)))
+    print_answer(facts, as_json, f"{path}\nServe it: enginehouse run {click.format_filename(path)}")
 
 
 @click.command("list")
@@ -49,12 +46,9 @@ def list_models(config: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(msgspec.json.encode([_facts(models, note) for note in notes]))
         return
-    table = Table()
-    for heading in ("model", "size", "path"):
-        table.add_column(heading, overflow="fold")
-    for note in notes:
-        table.add_row(printable(note.name), decimal(note.size), printable(str(models.path_of(note))))
-    Console().print(table if notes else f"No model in {models.folder} yet: enginehouse pull hf.co/ORG/REPO")
+    rows = [(note.name, decimal(note.size), str(models.path_of(note))) for note in notes]
+    empty = f"No model in {models.folder} yet: enginehouse pull hf.co/ORG/REPO"
+    print_table(("model", "size", "path"), rows, empty=empty)
 
 
 @click.command()

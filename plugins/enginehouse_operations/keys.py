@@ -9,8 +9,8 @@ import click
 import msgspec
 
 from enginehouse_kit.gateway_client import GatewayClient, gateway_options
-from enginehouse_kit.output import print_json
-from enginehouse_operations.options import answer_as_json, print_rows, utc_time
+from enginehouse_kit.output import print_answer, print_json, print_table
+from enginehouse_operations.options import answer_as_json, utc_time
 
 _AMOUNTS = (
     "requests_per_minute",
@@ -83,11 +83,7 @@ def rotate(gateway: GatewayClient, name: str, as_json: bool) -> None:
 @answer_as_json
 def revoke(gateway: GatewayClient, name: str, as_json: bool) -> None:
     """Delete the key NAME. It is refused at once."""
-    answer = gateway.delete("api", "keys", name)
-    if as_json:
-        print_json(answer)
-    else:
-        click.echo(f"revoked: {name}")
+    print_answer(gateway.delete("api", "keys", name), as_json, f"revoked: {name}")
 
 
 @keys.command("list")
@@ -106,7 +102,7 @@ def list_keys(gateway: GatewayClient, as_json: bool) -> None:
         admin = "yes" if row.get("admin") else ""
         models = ", ".join(row.get("models", ()))
         rows.append((row["name"], row["source"], models, admin, limits, row.get("expires", ""), used))
-    print_rows(("name", "from", "models", "admin", "limits", "expires", "last used"), rows)
+    print_table(("name", "from", "models", "admin", "limits", "expires", "last used"), rows, lines=False)
 
 
 def _amounts(limits: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ import msgspec
 from enginehouse import GatewayError
 from enginehouse.commands import warn
 from enginehouse_kit.gateway_client import GatewayClient, gateway_options
-from enginehouse_kit.output import print_json
+from enginehouse_kit.output import print_answer, print_json
 from enginehouse_operations import completion
 from enginehouse_operations.options import Duration, answer_as_json
 
@@ -63,11 +63,7 @@ class _Conditions(msgspec.Struct):
 def load(gateway: GatewayClient, model: str, as_json: bool) -> None:
     """Load MODEL and wait until it is ready. MODEL is a model that the gateway launches, or its alias."""
     post = partial(gateway.post, "api", "models", model, "load", timeout=_LOAD_TIMEOUT_S)
-    answer = wait_for(post, lambda: _state(gateway, model))
-    if as_json:
-        print_json(answer)
-    else:
-        click.echo(f"{model} is ready")
+    print_answer(wait_for(post, lambda: _state(gateway, model)), as_json, f"{model} is ready")
 
 
 @click.command()
@@ -98,10 +94,8 @@ def _unload(gateway: GatewayClient, model: str | None, force: bool, as_json: boo
     path = ("unload",) if model is None else ("api", "models", model, "unload")
     post = partial(gateway.post, *path, query="?force=true" if force else "", timeout=_LOAD_TIMEOUT_S)
     answer = wait_for(post, lambda: "Engines are still running" if model is None else _state(gateway, model))
-    if as_json:
-        print_json(b'{"model": null, "state": "stopped"}' if model is None else answer)
-    else:
-        click.echo(f"{model or 'Every model'} is unloaded")
+    shown = b'{"model": null, "state": "stopped"}' if model is None else answer
+    print_answer(shown, as_json, f"{model or 'Every model'} is unloaded")
 
 
 def _state(gateway: GatewayClient, model: str) -> str:
@@ -199,10 +193,7 @@ def _say_nothing(_: str) -> None:
 def undrain(gateway: GatewayClient, backend: str, as_json: bool) -> None:
     """Send requests to BACKEND again."""
     answer = gateway.post("api", "backends", backend, "undrain")
-    if as_json:
-        print_json(answer)
-    else:
-        click.echo(f"{backend} gets requests again")
+    print_answer(answer, as_json, f"{backend} gets requests again")
 
 
 class _Moved(msgspec.Struct, rename={"source": "from"}):
@@ -221,10 +212,8 @@ def move(gateway: GatewayClient, id: str, backend: str, as_json: bool) -> None:
     ID is the request's id. Its client notices only a short gap."""
     answer = gateway.post("api", "requests", id, "move", body={"to": backend})
     moved = gateway.read(answer, _Moved)
-    if as_json:
-        print_json(answer)
-    else:
-        click.echo(f"{id} moved from {moved.source} to {backend}; its client waited {moved.gap_ms:g} ms")
+    waited = f"its client waited {moved.gap_ms:g} ms"
+    print_answer(answer, as_json, f"{id} moved from {moved.source} to {backend}; {waited}")
 
 
 @click.command()

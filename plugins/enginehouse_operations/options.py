@@ -1,4 +1,4 @@
-"""What several commands share: options, times, and rows as a table or as comma-separated values."""
+"""What several commands share: options, times, and rows as comma-separated values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import click
 
 from enginehouse import parse_duration
 from enginehouse.requests import escaped
-from enginehouse_kit.output import printable
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -33,19 +32,6 @@ class Duration(click.ParamType[float]):
 
 answer_as_json = click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer.")
 """Passes ``as_json``, for a command that otherwise says in words what the gateway answered."""
-
-
-def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table of texts, which go on in the next line where there is little room."""
-    from rich.console import Console  # many commands print no table
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        table.add_row(*map(printable, row))
-    Console().print(table)
 
 
 def utc_time(seconds: float) -> str:

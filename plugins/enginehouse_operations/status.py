@@ -12,7 +12,7 @@ from rich.table import Column, Table
 
 from enginehouse import Health, ReplicaState
 from enginehouse_kit.gateway_client import GatewayClient, gateway_options
-from enginehouse_kit.output import print_json, printable
+from enginehouse_kit.output import print_json, print_table, printable
 from enginehouse_operations.options import answer_as_json
 
 _LOCAL_HOST = "local"
@@ -184,18 +184,20 @@ def ps(gateway: GatewayClient, as_json: bool) -> None:
     if as_json:
         print_json(msgspec.json.encode(shown))
         return
-    table = Table(_name("model"), _name("backend"), "host", "state", "memory", "slots", "waiting")
-    for each in shown:
-        table.add_row(
-            printable(each.model),
-            printable(each.backend),
-            printable(each.host),
-            printable(f"{each.condition.word}: {each.condition.why}" if each.condition.why else each.condition.word),
+    rows = [
+        (
+            each.model,
+            each.backend,
+            each.host,
+            f"{each.condition.word}: {each.condition.why}" if each.condition.why else each.condition.word,
             "" if each.memory is None else decimal(each.memory),
             "" if each.slots is None else str(each.slots),
             str(each.waiting),
         )
-    Console().print(table if shown else "No model is loaded; the first request for one loads it.")
+        for each in shown
+    ]
+    empty = "No model is loaded; the first request for one loads it."
+    print_table(("model", "backend", "host", "state", "memory", "slots", "waiting"), rows, empty=empty)
 
 
 # --- enginehouse models
@@ -223,16 +225,16 @@ def models(gateway: GatewayClient, as_json: bool) -> None:
     listed = gateway.read(answer, _ModelsAnswer)
     if as_json:
         print_json(answer)
-    else:
-        Console().print(_model_table(listed.data))
-
-
-def _model_table(listed: list[_ListedModel]) -> Table:
-    quantised = any(model.quantization for model in listed)
-    table = Table(_name("model"), _name("alias of"), "context length", *(["quantization"] if quantised else []))
-    for model in listed:
-        alias_of = model.root if model.root != model.id else ""
-        length = "" if model.max_model_len is None else str(model.max_model_len)
-        more = [printable(model.quantization)] if quantised else []
-        table.add_row(printable(model.id), printable(alias_of), length, *more)
-    return table
+        return
+    quantised = any(model.quantization for model in listed.data)
+    headings = ("model", "alias of", "context length", *(["quantization"] if quantised else []))
+    rows = [
+        (
+            model.id,
+            model.root if model.root != model.id else "",
+            "" if model.max_model_len is None else str(model.max_model_len),
+            *([model.quantization] if quantised else []),
+        )
+        for model in listed.data
+    ]
+    print_table(headings, rows)

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from enginehouse_kit.gateway_client import GatewayClient, gateway_options
-from enginehouse_kit.output import print_json, printable
-from enginehouse_operations.options import csv_text, print_rows, utc_time
+from enginehouse_kit.output import print_json, print_table, printable
+from enginehouse_operations.options import csv_text, utc_time
 
 _FIELDS = ("key", "model", "user", "day")
 _FIGURES = ("requests", "failed", "tokens_in", "tokens_cached", "tokens_out", "seconds", "cost")
@@ -99,7 +99,7 @@ def audit(gateway: GatewayClient, since: str | None, limit: int, as_json: bool) 
         (utc_time(entry["time"]), *(str(entry[name]) for name in ("who", "address", "act", "status", "outcome")))
         for entry in gateway.read(answer, _Audit).entries
     ]
-    print_rows(("time", "key", "from", "act", "status", "outcome"), rows)
+    print_table(("time", "key", "from", "act", "status", "outcome"), rows, lines=False)
 
 
 def _cell(value: object) -> str:

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from enginehouse.errors import PullFailed
 from enginehouse.model_sources import Download, PulledModels, PullProgress
-from enginehouse.pages import PageFacts
+from enginehouse.pages import PageFacts, json_response
 
 _SUCCESS = {"status": "success"}
 _LINES = "application/x-ndjson"
@@ -52,14 +52,14 @@ async def _pull(request: Request, turn: asyncio.Semaphore) -> Response:
         if not _is_served(facts, name := _named(wanted)):
             models.check(name)
     except (ValueError, RecursionError, PullFailed) as error:
-        return _answer({"error": str(error)}, 400)
+        return json_response({"error": str(error)}, 400)
     lines = _lines(facts, models, name, turn)
     if wanted.stream:
         return StreamingResponse((msgspec.json.encode(line) + b"\n" async for line in lines), 200, None, _LINES)
     last: dict[str, Any] = {}
     async for line in lines:
         last = line
-    return _answer(last, 500 if "error" in last else 200)
+    return json_response(last, 500 if "error" in last else 200)
 
 
 async def _lines(
@@ -122,9 +122,9 @@ async def _delete(request: Request) -> Response:
         wanted = await _read(request)
         note = await asyncio.to_thread(models.get, _named(wanted))
     except (ValueError, RecursionError) as error:
-        return _answer({"error": str(error)}, 400)
+        return json_response({"error": str(error)}, 400)
     except PullFailed as error:
-        return _answer({"error": str(error)}, 404)
+        return json_response({"error": str(error)}, 404)
     await asyncio.to_thread(models.remove, note)
     return Response()
 
@@ -138,7 +138,3 @@ def _named(wanted: _Wanted) -> str:
 
 async def _read(request: Request) -> _Wanted:
     return msgspec.json.decode(await request.body(), type=_Wanted)
-
-
-def _answer(content: dict[str, Any], status: int) -> Response:
-    return Response(msgspec.json.encode(content), status, media_type="application/json")

@@ -10,15 +10,13 @@ from typing import Protocol
 
 import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
 from enginehouse import GatewayError
 from enginehouse.commands import config_option, warn
 from enginehouse.rescheduling import ReschedulingSettings
 from enginehouse_kit.files import read_view
 from enginehouse_kit.gateway_client import GatewayClient
-from enginehouse_kit.output import print_json, printable
+from enginehouse_kit.output import print_json, print_table
 from enginehouse_kit.rescheduling import ClusterView, Migrated, Migration, Plan
 from enginehouse_kit.selection import migration_budget, select_requests
 from enginehouse_rescheduling.planner import Planner, RecentMoves, build_planner
@@ -64,16 +62,13 @@ def _shape(plan: Plan) -> dict[str, object]:
 
 
 def _print(plan: Plan) -> None:
-    table = Table("policy", "source", "destination", "moves", "why not")
-    for migration in plan.migrations:
-        moves = f"{migration.rule} {migration.order} {migration.value:g}"
-        table.add_row(*map(printable, (migration.policy, migration.source, migration.destination, moves)), "")
-    for pair in plan.dropped:
-        table.add_row(*map(printable, (pair.policy, pair.source, pair.destination)), "", printable(pair.why))
-    if table.row_count:
-        Console().print(table)
-    else:
-        click.echo("nothing moves")
+    moving = [
+        (each.policy, each.source, each.destination, f"{each.rule} {each.order} {each.value:g}", "")
+        for each in plan.migrations
+    ]
+    dropped = [(each.policy, each.source, each.destination, "", each.why) for each in plan.dropped]
+    headings = ("policy", "source", "destination", "moves", "why not")
+    print_table(headings, [*moving, *dropped], empty="nothing moves")
 
 
 @click.command()

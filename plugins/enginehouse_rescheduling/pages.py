@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from enginehouse.pages import json_response
 from enginehouse_kit.rescheduling import ClusterView
 from enginehouse_rescheduling.dispatcher import MigrationRecord
 
@@ -20,13 +20,9 @@ def cluster_routes(
 
     async def cluster(request: Request) -> Response:
         """The instances with their figures: a VIEW.json for ``enginehouse explain rescheduling``."""
-        return _json(await view())
+        return json_response(await view())
 
     async def migrations(request: Request) -> Response:
-        return _json({"migrations": [*records][::-1]})
+        return json_response({"migrations": [*records][::-1]})
 
     return [Route("/api/cluster", cluster), Route("/api/migrations", migrations)]
-
-
-def _json(value: object) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from enginehouse.errors import NotFound
+from enginehouse.pages import json_response
 from enginehouse_scaling.decide import ScaleStatus
 
 
@@ -17,17 +17,13 @@ def scale_routes(rows: Callable[[], Sequence[ScaleStatus]]) -> Sequence[BaseRout
     """The pages of all models, and of one."""
 
     async def scale(request: Request) -> Response:
-        return _json({"models": rows()})
+        return json_response({"models": rows()})
 
     async def scale_of_one(request: Request) -> Response:
         name = request.path_params["model"]
         for each in rows():
             if each.model == name:
-                return _json(each)
+                return json_response(each)
         raise NotFound(f"No model '{name}' has replicas = {{ min, max }}")
 
     return [Route("/api/scale", scale), Route("/api/scale/{model:path}", scale_of_one)]
-
-
-def _json(value: object) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import cast
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -16,6 +15,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from enginehouse.domain.errors import RequestError
+from enginehouse.interfaces.routes import json_response
 
 
 def build_application(
@@ -71,11 +71,6 @@ class _ExitGuard:
             await self._app(scope, receive, send)
         except (SystemExit, KeyboardInterrupt) as error:
             raise RuntimeError(f"A page raised {type(error).__name__}") from error
-
-
-def json_response(content: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """``content``, JSON-encoded."""
-    return Response(msgspec.json.encode(content), status, headers, media_type="application/json")
 
 
 async def on_request_error(request: Request, error: Exception) -> Response:

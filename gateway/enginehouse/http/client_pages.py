@@ -16,11 +16,11 @@ from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.errors import BodyTooLarge, ModelNotFound, RequestError, ShuttingDown
 from enginehouse.domain.replica import Candidate, Health, ReplicaState
 from enginehouse.http.admission import Admission
-from enginehouse.http.application import json_response
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launch_spec import ModelFacts
 from enginehouse.interfaces.protocols import ClientProtocol, PageRequest
+from enginehouse.interfaces.routes import json_response
 from enginehouse.relay.relay import Relay
 from enginehouse.routing.refusals import unknown_model
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
@@ -35,3 +37,8 @@ def guarded(routes: Sequence[BaseRoute], *, every_second: Callable[[Any], None] 
     second: what the pages show of the past can be sampled there.
     """
     return [GuardedRoutes(routes, every_second)]
+
+
+def json_response(content: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return ``content``, JSON-encoded, as the answer of a page."""
+    return Response(msgspec.json.encode(content), status, headers, media_type="application/json")

@@ -16,7 +16,7 @@ from enginehouse import ConfigError
 from enginehouse.commands import config_option, warn
 from enginehouse_kit.installed.check import CheckedPlugins, check_plugins
 from enginehouse_kit.installed.listing import PluginState, Row, rows
-from enginehouse_kit.output import print_json, printable
+from enginehouse_kit.output import print_json, print_table, printable
 from enginehouse_kit.plugin_manager import PluginSettings, collect, configured_plugins, known_plugins
 
 _WIDE = 1000
@@ -87,10 +87,9 @@ def search(word: str, as_json: bool) -> None:
     if as_json:
         print_json(msgspec.json.encode(found))
         return
-    table = Table("plugin", "brings", "about", "from")
-    for each in found:
-        table.add_row(each.name, printable(", ".join(each.types)), printable(each.about), printable(each.source))
-    Console().print(table if found else f"No known plugin has '{word}'; write one: enginehouse plugins new NAME")
+    rows = [(each.name, ", ".join(each.types), each.about, each.source) for each in found]
+    empty = f"No known plugin has '{word}'; write one: enginehouse plugins new NAME"
+    print_table(("plugin", "brings", "about", "from"), rows, empty=empty)
 
 
 def _settings(config: Path | None) -> PluginSettings:

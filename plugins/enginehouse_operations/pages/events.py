@@ -17,11 +17,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from enginehouse import RequestRecord
-from enginehouse.pages import PageFacts
+from enginehouse.pages import PageFacts, json_response
 from enginehouse_operations.pages.endless import endless
 from enginehouse_operations.pages.event_stream import EventStream, LiveStates, NamedEvents
 from enginehouse_operations.pages.live_view import LiveView
-from enginehouse_operations.pages.reading import facts_of, json_response, read_query, read_time
+from enginehouse_operations.pages.reading import facts_of, read_query, read_time
 
 _MOST: Final = 2000
 

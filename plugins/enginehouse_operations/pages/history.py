@@ -13,9 +13,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from enginehouse import Headers, RequestRecord
-from enginehouse.pages import EndedRequest, PageFacts
+from enginehouse.pages import EndedRequest, PageFacts, json_response
 from enginehouse.records import EngineTimings
-from enginehouse_operations.pages.reading import facts_of, json_response, read_query
+from enginehouse_operations.pages.reading import facts_of, read_query
 
 _MOST = 1000
 """The gateway remembers no more requests."""

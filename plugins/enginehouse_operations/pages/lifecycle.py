@@ -10,7 +10,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from enginehouse import EnginehouseError, InvalidRequest, ReplicaState, RequestError
-from enginehouse_operations.pages.reading import gateway_of, json_response, read_body, read_flag
+from enginehouse.pages import json_response
+from enginehouse_operations.pages.reading import gateway_of, read_body, read_flag
 
 
 class _RunningEngine(msgspec.Struct, frozen=True):

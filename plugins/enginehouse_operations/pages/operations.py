@@ -9,9 +9,10 @@ from starlette.routing import Route
 
 from enginehouse.domain.request_facts import MOST
 from enginehouse.errors import NotFound
+from enginehouse.pages import json_response
 from enginehouse.routing.body.read import end_user, read_request
 from enginehouse_operations.pages.live_view import LiveView, ended_request
-from enginehouse_operations.pages.reading import gateway_of, json_response, read_body, read_limit
+from enginehouse_operations.pages.reading import gateway_of, read_body, read_limit
 
 
 class _MoveOrder(msgspec.Struct):

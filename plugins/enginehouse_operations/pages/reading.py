@@ -10,7 +10,6 @@ from typing import TypeVar
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 
 from enginehouse import InvalidRequest, parse_duration
 from enginehouse.http.page_facts import OperatedGateway
@@ -78,8 +77,3 @@ async def read_body(request: Request, type: type[T], remedy: str) -> T:
         return msgspec.json.decode(await request.body(), type=type)
     except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"{error}; send {remedy}") from None
-
-
-def json_response(content: object) -> Response:
-    """``content``, JSON-encoded."""
-    return Response(msgspec.json.encode(content), media_type="application/json")

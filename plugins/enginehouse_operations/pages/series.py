@@ -15,9 +15,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from enginehouse import InvalidRequest
-from enginehouse.pages import ModelTotals, PageFacts
+from enginehouse.pages import ModelTotals, PageFacts, json_response
 from enginehouse.settings import did_you_mean
-from enginehouse_operations.pages.reading import facts_of, json_response, read_query, read_time
+from enginehouse_operations.pages.reading import facts_of, read_query, read_time
 
 By = Literal["", "model", "backend", "gpu", "host"]
 UNITS: Final[Mapping[str, str]] = MappingProxyType(

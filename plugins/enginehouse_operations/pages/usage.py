@@ -12,7 +12,8 @@ from starlette.routing import Route
 
 from enginehouse import InvalidRequest
 from enginehouse.callers import UsageRow
-from enginehouse_operations.pages.reading import facts_of, json_response, read_limit, read_time
+from enginehouse.pages import json_response
+from enginehouse_operations.pages.reading import facts_of, read_limit, read_time
 
 FIELDS = ("key", "model", "user", "day")
 _MOST_ENTRIES = 10_000
