@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 import grpc
 import pytest
 from enginehouse_envoy import envoy_pb2 as pb
-from enginehouse_envoy.health import SERVICE as HEALTH
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from running import BODY, RunningPicker, running_picker, until
 from streams import MODE, POST, Stream, destination, http_headers, run, set_by, subset
 
 from enginehouse_kit.engines import SimEngine
 
-FORMS = (pb.HealthCheckRequest.SerializeToString, pb.HealthCheckResponse.FromString)
+HEALTH = "grpc.health.v1.Health"
+FORMS = (HealthCheckRequest.SerializeToString, HealthCheckResponse.FromString)
 
 
 class Stage(NamedTuple):
@@ -362,10 +363,10 @@ def test_the_health_service_knows_the_names_of_pickers(stage: Stage) -> None:
             async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
                 check = channel.unary_unary(f"/{HEALTH}/Check", *FORMS)
                 for name in names:
-                    answer = await check(pb.HealthCheckRequest(service=name))
-                    assert answer.status == pb.HealthCheckResponse.SERVING
+                    answer = await check(HealthCheckRequest(service=name))
+                    assert answer.status == HealthCheckResponse.SERVING
                 with pytest.raises(grpc.aio.AioRpcError, match="NOT_FOUND"):
-                    await check(pb.HealthCheckRequest(service="another"))
+                    await check(HealthCheckRequest(service="another"))
 
     run(test)
 
@@ -375,14 +376,12 @@ def test_a_picker_that_leaves_says_so_to_those_who_watch(engines: tuple[SimEngin
 
         async def test() -> None:
             async with grpc.aio.insecure_channel(f"127.0.0.1:{picker.health}") as channel:
-                watch: Any = channel.unary_stream(f"/{HEALTH}/Watch", *FORMS)(
-                    pb.HealthCheckRequest(service="readiness")
-                )
-                assert (await watch.read()).status == pb.HealthCheckResponse.SERVING
+                watch: Any = channel.unary_stream(f"/{HEALTH}/Watch", *FORMS)(HealthCheckRequest(service="readiness"))
+                assert (await watch.read()).status == HealthCheckResponse.SERVING
                 picker.process.terminate()
-                assert (await watch.read()).status == pb.HealthCheckResponse.NOT_SERVING
-                alive = channel.unary_unary(f"/{HEALTH}/Check", *FORMS)(pb.HealthCheckRequest(service="liveness"))
-                assert (await alive).status == pb.HealthCheckResponse.SERVING
+                assert (await watch.read()).status == HealthCheckResponse.NOT_SERVING
+                alive = channel.unary_unary(f"/{HEALTH}/Check", *FORMS)(HealthCheckRequest(service="liveness"))
+                assert (await alive).status == HealthCheckResponse.SERVING
 
         run(test)
         picker.process.kill()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
 import grpc
@@ -38,6 +39,7 @@ class _Ended(Exception):
     """The stream has ended: Envoy needs no further answer."""
 
 
+@dataclass(frozen=True)
 class PickerService:
     """Serves one stream for each of Envoy's requests.
 
@@ -45,22 +47,13 @@ class PickerService:
     ``priorities``: of objectives (``sender_in``).
     """
 
-    def __init__(
-        self,
-        picker: Picker,
-        picks: OpenPicks,
-        addresses: Addresses,
-        *,
-        watches: bool,
-        fallbacks: int,
-        priorities: Mapping[str, int],
-    ) -> None:
-        self.picker = picker
-        self.picks = picks
-        self.addresses = addresses
-        self.watches = watches
-        self.fallbacks = fallbacks
-        self.priorities = priorities
+    picker: Picker
+    picks: OpenPicks
+    addresses: Addresses
+    _: KW_ONLY
+    watches: bool
+    fallbacks: int
+    priorities: Mapping[str, int]
 
     async def process(self, messages: Any, context: Any) -> None:
         """Serve one stream."""

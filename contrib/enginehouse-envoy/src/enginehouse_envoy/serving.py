@@ -82,6 +82,7 @@ class _Serving:
     async def open(self) -> None:
         listeners = self._listeners
         made = certificate(listeners.tls) if listeners.tls else None
+        await self._health.set_ready(False)
         grpc_port = await self._open_grpc(made and grpc.ssl_server_credentials([(made.key, made.chain)]))
         http_port = await self._open_http(made.context() if made else None)
         health_port = await self._open_health()
@@ -93,7 +94,7 @@ class _Serving:
         await self._addresses.refresh(self._picker.urls)
         self._tasks.append(asyncio.ensure_future(self._keep_refreshing()))
         pages_port = self._open_pages()
-        self._health.set_ready(True)
+        await self._health.set_ready(True)
         gc.freeze()  # requests leave no reference cycles: collections took a third of the picker's time
         gc.set_threshold(50_000, 20, 50)
         parts = [f"ext_authz {listeners.host}:{http_port}", f"ext_proc {listeners.host}:{grpc_port}"]
@@ -106,7 +107,7 @@ class _Serving:
     async def until_signal(self) -> None:
         await self._stopped.wait()
         self._picker.leave()
-        self._health.set_ready(False)
+        await self._health.set_ready(False)
         await asyncio.sleep(self._picker.drain_delay)
 
     async def close(self) -> None:
@@ -121,15 +122,8 @@ class _Serving:
         await asyncio.gather(*(server.stop(_GRACE_S) for server in self._servers))
 
     async def _open_grpc(self, credentials: grpc.ServerCredentials | None) -> int:
-        listeners, service = self._listeners, self._service()
-        server = grpc.aio.server(options=_UNLIMITED)
-        logs = AccessLogService(self._picks)
-        server.add_generic_rpc_handlers((service.handler(), logs.handler(), self._health.handler()))
-        return await self._start(server, listeners.grpc_port, "--grpc-port", credentials)
-
-    def _service(self) -> PickerService:
         listeners = self._listeners
-        return PickerService(
+        service = PickerService(
             self._picker,
             self._picks,
             self._addresses,
@@ -137,13 +131,17 @@ class _Serving:
             fallbacks=listeners.fallbacks,
             priorities=listeners.priorities,
         )
+        server = grpc.aio.server(options=_UNLIMITED)
+        server.add_generic_rpc_handlers((service.handler(), AccessLogService(self._picks).handler()))
+        self._health.add_to(server)
+        return await self._start(server, listeners.grpc_port, "--grpc-port", credentials)
 
     async def _open_health(self) -> int:
         """Health has a port of its own, without TLS: Kubernetes' probes speak plain gRPC."""
         if self._listeners.health_port is None:
             return 0
         server = grpc.aio.server(options=_UNLIMITED)
-        server.add_generic_rpc_handlers((self._health.handler(),))
+        self._health.add_to(server)
         return await self._start(server, self._listeners.health_port, "--health-port", None)
 
     async def _start(
