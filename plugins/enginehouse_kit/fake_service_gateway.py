@@ -157,10 +157,12 @@ class FakeServiceGateway:
                 await made
 
 
-class _Requests:
+class _Part:
     def __init__(self, fake: FakeServiceGateway) -> None:
         self._fake = fake
 
+
+class _Requests(_Part):
     def __iter__(self) -> Iterator[GatewayRequest]:
         return iter(self._fake.live)
 
@@ -190,10 +192,7 @@ class _Requests:
         self._fake.cancelled.append(request)
 
 
-class _Figures:
-    def __init__(self, fake: FakeServiceGateway) -> None:
-        self._fake = fake
-
+class _Figures(_Part):
     @property
     def reports(self) -> Mapping[str, InstanceReport]:
         return self._fake.reports
@@ -208,10 +207,7 @@ class _Figures:
         self._fake.published.append(view)
 
 
-class _Backends:
-    def __init__(self, fake: FakeServiceGateway) -> None:
-        self._fake = fake
-
+class _Backends(_Part):
     def __iter__(self) -> Iterator[BackendStatus]:
         return iter(self._fake.statuses)
 
@@ -251,10 +247,7 @@ class _Backends:
         return self._fake.clients[name]
 
 
-class _Models:
-    def __init__(self, fake: FakeServiceGateway) -> None:
-        self._fake = fake
-
+class _Models(_Part):
     def replicas(self, model: str) -> Sequence[Candidate]:
         return self._fake.candidates.get(model, ())
 
@@ -277,9 +270,6 @@ class _Models:
         self._fake.keeps_with = make
 
 
-class _Pages:
-    def __init__(self, fake: FakeServiceGateway) -> None:
-        self._fake = fake
-
+class _Pages(_Part):
     def add(self, routes: Sequence[BaseRoute], *, for_callers: bool = False) -> None:
         self._fake.routes += routes

@@ -22,6 +22,7 @@ from enginehouse_kit.interceptors import (
     Refuse,
 )
 
+_CHAT = "/v1/chat/completions"
 _HEAD = {"content-type": "application/json", "x-request-id": "r1"}
 _STREAM_HEAD = {"content-type": "text/event-stream; charset=utf-8", "x-request-id": "r1"}
 _CALL = {"index": 0, "id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a'}}
@@ -52,34 +53,46 @@ def check_interceptor(factory: Callable[[], Interceptor]) -> None:
     What it reaches over a network must be there, or a fake. Call it in a synchronous test.
     """
     it = factory()
-    asyncio.run(_check_before(it))
-    for path, body in (("/v1/chat/completions", {"stream": True}), ("/v1/completions", {}), ("/v1/embeddings", {})):
+
+    async def ask(body: bytes, caller: str | None) -> Any:
+        return await it.before(InterceptedRequest(_CHAT, "openai", "m", _HEAD, body, caller))
+
+    asyncio.run(_check_before(ask, Refuse, Change, Answer, Join))
+    for path, body in ((_CHAT, {"stream": True}), ("/v1/completions", {}), ("/v1/embeddings", {})):
         _check_filters(it, InterceptedRequest(path, "openai", "m", _HEAD, encoded({"model": "m", **body})))
 
 
-async def _check_before(it: Interceptor) -> None:
+async def _check_before(ask: Callable[[bytes, str | None], Awaitable[Any]], *allowed: type) -> None:
+    """Check that ``before``, which ``ask`` calls with a body and a caller, decides about requests of every form."""
     for body in (*map(encoded, BODIES), b"", b"{", b"\xff"):
         for caller in (None, "team-a"):
-            _check_said(await it.before(_request(body, caller)))
+            _check_said("before", await ask(body, caller), *allowed)
     for body in BODIES:
-        plain, other = [await it.before(_request(each)) for each in (encoded(body), escaped(body))]
-        why = "before must decide alike about a text that JSON writes with escapes: decode the body, or use text"
+        plain, other = [await ask(each, None) for each in (encoded(body), escaped(body))]
+        why = (
+            "before must decide alike about a text that JSON writes with escapes: decode it, or use the request's texts"
+        )
         again = isinstance(plain, (Answer, Join)) or isinstance(other, (Answer, Join))  # it remembers requests
         expect(again or type(plain) is type(other), f"{why}, got {plain!r} and {other!r}")
 
 
-def _check_said(said: Any) -> None:
-    allowed = "before must return None, Refuse, Change, Answer or Join"
-    expect(said is None or isinstance(said, (Refuse, Change, Answer, Join)), f"{allowed}, got {said!r}")
+def _check_said(method: str, said: Any, *allowed: type) -> None:
+    """Check that ``method`` has returned nothing, or one of the types, and that this can be sent."""
+    named = " or ".join(["None", *(each.__name__ for each in allowed)])
+    expect(said is None or isinstance(said, allowed), f"{method} must return {named}, got {said!r}")
     if isinstance(said, Refuse):
-        check_refusal("before", said)
+        expect(400 <= said.status <= 599, f"{method} must refuse with a status from 400 to 599, got {said.status!r}")
+        expect(bool(said.code) and bool(said.message), f"{method} must refuse with a code and a message, got {said!r}")
     elif isinstance(said, Change):
-        check_change("before", said)
+        body = said.body
+        expect(isinstance(body, (bytes, dict)), f"{method} must change the body to bytes or a dict, got {body!r}")
     elif isinstance(said, Answer):
-        expect(200 <= said.status <= 599, f"before must answer with a status from 200 to 599, got {said.status!r}")
-        expect(isinstance(said.body, (bytes, dict)), f"before must answer with bytes or a dict, got {said.body!r}")
+        expect(200 <= said.status <= 599, f"{method} must answer with a status from 200 to 599, got {said.status!r}")
+        expect(isinstance(said.body, (bytes, dict)), f"{method} must answer with bytes or a dict, got {said.body!r}")
     elif isinstance(said, Join):
-        expect(isinstance(said.request_id, str), f"before must join the id of a request, got {said.request_id!r}")
+        expect(isinstance(said.request_id, str), f"{method} must join the id of a request, got {said.request_id!r}")
+    elif isinstance(said, dict):
+        json.dumps(said)
 
 
 def _check_filters(it: Interceptor, request: InterceptedRequest) -> None:
@@ -92,7 +105,7 @@ def _check_filters(it: Interceptor, request: InterceptedRequest) -> None:
     _check_stream(stream)
     _check_head(whole.head(200, _HEAD))
     for body in (*map(encoded, ANSWERS), b"", b"plain text"):
-        _check_whole(asyncio.run(_result(whole.whole(body))))
+        _check_said("whole", asyncio.run(_result(whole.whole(body))), bytes, dict, Refuse)
     _check_head(error.head(503, _HEAD))
     error.broken({"message": "No", "type": "server_error", "code": "overloaded"})
     left.broken({"message": "The client left", "code": "client_left"})
@@ -126,7 +139,7 @@ def _check_stream(filter: AnswerFilter) -> None:
 
 def _check_passed(method: str, said: Any) -> None:
     if isinstance(said, Refuse):
-        check_refusal(method, said)
+        _check_said(method, said, Refuse)
         return
     events = said if isinstance(said, (list, tuple)) else () if said is None else (said,)
     for each in events:
@@ -143,19 +156,6 @@ def _check_head(said: Any) -> None:
         expect(
             texts and not set(name + (value or "")) & {"\r", "\n"}, f"head must return texts on one line, got {said!r}"
         )
-
-
-def _check_whole(said: Any) -> None:
-    allowed = "whole must return bytes, a dict, Refuse or None"
-    expect(said is None or isinstance(said, (bytes, dict, Refuse)), f"{allowed}, got {said!r}")
-    if isinstance(said, Refuse):
-        check_refusal("whole", said)
-    elif isinstance(said, dict):
-        json.dumps(said)
-
-
-def _request(body: bytes, caller: str | None = None) -> InterceptedRequest:
-    return InterceptedRequest("/v1/chat/completions", "openai", "m", _HEAD, body, caller)
 
 
 BODIES: tuple[Any, ...] = (
@@ -190,54 +190,24 @@ def check_guard(factory: Callable[[], Guard]) -> None:
     asyncio.run(_check_guard(it))
     for text in _TEXTS:
         said: Any = it.on_text(text)
-        expect(
-            said is None or isinstance(said, (str, Refuse)), f"on_text must return None, a text or Refuse, got {said!r}"
-        )
-        if isinstance(said, Refuse):
-            check_refusal("on_text", said)
-        elif isinstance(said, str):
+        _check_said("on_text", said, str, Refuse)
+        if isinstance(said, str):
             again = it.on_text(said)
             kept = again is None or again == said
             expect(kept, f"on_text gets the end of its text again, so it must leave what it returned, got {again!r}")
 
 
 async def _check_guard(it: Guard) -> None:
-    for body in (*map(encoded, BODIES), b"", b"{", b"\xff"):
-        for caller in (None, "team-a"):
-            request = GuardRequest("/v1/chat/completions", "m", {"user-agent": "check"}, body)
-            _check_guards_word("before", await it.before(request, caller))
-    for body in BODIES:
-        plain, other = [await it.before(_guarded_request(each), None) for each in (encoded(body), escaped(body))]
-        why = "before must decide alike about a text that JSON writes with escapes: decode the body, or use texts()"
-        expect(type(plain) is type(other), f"{why}, got {plain!r} and {other!r}")
-    request = _guarded_request(encoded(BODIES[0]))
+    def request(body: bytes) -> GuardRequest:
+        return GuardRequest(_CHAT, "m", {"user-agent": "check"}, body)
+
+    async def ask(body: bytes, caller: str | None) -> Any:
+        return await it.before(request(body), caller)
+
+    await _check_before(ask, Refuse, Change)
     for body in (*map(encoded, ANSWERS), b"", b"plain text"):
-        _check_guards_word("after", await it.after(GuardAnswer(request, None, 200, body)))
-
-
-def _check_guards_word(method: str, said: Any) -> None:
-    expect(
-        said is None or isinstance(said, (Refuse, Change)), f"{method} must return None, Refuse or Change, got {said!r}"
-    )
-    if isinstance(said, Refuse):
-        check_refusal(method, said)
-    elif isinstance(said, Change):
-        check_change(method, said)
-
-
-def check_change(method: str, said: Change) -> None:
-    """Check that a changed body can be sent."""
-    expect(isinstance(said.body, (bytes, dict)), f"{method} must change the body to bytes or a dict, got {said.body!r}")
-
-
-def check_refusal(method: str, said: Refuse) -> None:
-    """Check that a refusal can be sent."""
-    expect(400 <= said.status <= 599, f"{method} must refuse with a status from 400 to 599, got {said.status!r}")
-    expect(bool(said.code) and bool(said.message), f"{method} must refuse with a code and a message, got {said!r}")
-
-
-def _guarded_request(body: bytes) -> GuardRequest:
-    return GuardRequest("/v1/chat/completions", "m", {}, body)
+        said = await it.after(GuardAnswer(request(encoded(BODIES[0])), None, 200, body))
+        _check_said("after", said, Refuse, Change)
 
 
 def escaped(value: Any) -> bytes:
