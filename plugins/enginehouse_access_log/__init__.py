@@ -1,11 +1,4 @@
-"""The access log: a line for each request, on standard error.
-
-::
-
-    observer     learns which requests have ended, and writes, as [telemetry] says
-    access_log   writes lines several at once, in a thread
-    access_line  the line of one request
-"""
+"""The access log: a line for each request, on standard error."""
 
 from __future__ import annotations
 

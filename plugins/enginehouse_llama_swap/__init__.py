@@ -1,14 +1,6 @@
 """llama-swap's paths, for its page and its tools: ``[compat] llama_swap = true``.
 
 The pages translate the gateway's own, which they ask as their clients would: in the same process, with the same key.
-
-::
-
-    own_pages    asks the gateway's own pages
-    models       /api/models/unload, /upstream, /models, /api/profiles, /api/version
-    activity     /api/metrics/activity and /api/metrics/stats
-    events       /api/events: its messages, between the gateway's own events
-    renamed      /v/... and other names of paths that the gateway has
 """
 
 from __future__ import annotations

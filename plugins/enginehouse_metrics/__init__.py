@@ -1,11 +1,4 @@
-"""Metrics for Prometheus: ``GET /metrics`` and ``GET /metrics/engines``, unless ``telemetry.metrics`` is false.
-
-::
-
-    page          GET /metrics: the gateway's own
-    engines       GET /metrics/engines: the pages of all engines as one
-    merged_pages  several pages of metrics as one
-"""
+"""Metrics for Prometheus: ``GET /metrics`` and ``GET /metrics/engines``, unless ``telemetry.metrics`` is false."""
 
 from __future__ import annotations
 

@@ -1,17 +1,4 @@
-"""Commands that ask a running gateway over HTTP, such as ``enginehouse drain``, and the pages that answer them.
-
-::
-
-    status               what the gateway serves, and in which state
-    lifecycle            load, unload, drain, move and reload
-    top                  the live requests, and keys that act on them
-    logs, activity       lines of engines, and requests that have ended
-    usage, keys          who used what; keys of clients; the audit log
-    chat                 a conversation with a model
-    completion           names that shells complete
-    options              what several commands share
-    pages/               most of /api: state, events, logs, figures over time, usage; load, drain, move, reload
-"""
+"""Commands that ask a running gateway over HTTP, such as ``enginehouse drain``, and the pages that answer them."""
 
 from __future__ import annotations
 

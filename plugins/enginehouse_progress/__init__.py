@@ -1,10 +1,4 @@
-"""Progress for clients whose streams wait: comments of the stream, or the reasoning of a chat.
-
-::
-
-    observer     learns which streams wait, and sends the reports that are due, as [scheduling] says
-    report       what has been reported to one client, and in which form
-"""
+"""Progress for clients whose streams wait: comments of the stream, or the reasoning of a chat."""
 
 from __future__ import annotations
 

@@ -1,17 +1,4 @@
-"""Clients' protocols in front of engines that speak only OpenAI's chats, completions and embeddings.
-
-::
-
-    fields        reads the fields of a request, with errors that name them, in bounded time
-    chats         the chats that engines are asked for, and how much a model thinks
-    engine_chat   reads an engine's answer
-    said          what that says, between the dialects; no dialect reads an engine's JSON
-    messages/     Anthropic's Messages
-    responses/    OpenAI's Responses
-    ollama/       Ollama's chats, prompts and embeddings
-    lmstudio      LM Studio's paths and its list of models
-    openai_paths  OpenAI's requests under Azure's paths, and others
-"""
+"""Clients' protocols in front of engines that speak only OpenAI's chats, completions and embeddings."""
 
 from __future__ import annotations
 

@@ -1,17 +1,4 @@
-"""Moves live requests between engines: the rounds, Llumnix's seven policies and ``kv_projection``, and two migrators.
-
-::
-
-    service                          the rounds of [rescheduling]: see, plan, carry out
-    cluster, placed_requests         make the view of the cluster
-    planner                          plans (pure), and drops pairs that must not be carried out
-    dispatcher                       carries a plan out, with the configured migrators
-    policies/                        which live requests move
-    migrators                        how: llumlet, replay
-    by_figures, llumnix_load, slo    routing by the figures of engines
-    pages                            /api/cluster and /api/migrations
-    commands                         enginehouse explain rescheduling, enginehouse reschedule
-"""
+"""Moves live requests between engines: rounds, Llumnix's seven policies and ``kv_projection``, and two migrators."""
 
 from __future__ import annotations
 

@@ -1,7 +1,1 @@
-"""``enginehouse service``: the gateway as a service of systemd (Linux) or launchd (macOS).
-
-::
-
-    service_command   the commands
-    services          a service, as systemd's unit or launchd's property list
-"""
+"""``enginehouse service``: the gateway as a service of systemd (Linux) or launchd (macOS)."""
