@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from copy import copy
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +10,7 @@ from enginehouse.callers import UsageRow
 from enginehouse.records import RequestFacts
 from enginehouse_callers.caller_metrics import Totals
 from enginehouse_callers.prices import Prices
+from enginehouse_kit.usage_stores import summed_up
 
 HOUR_S: Final = 3600
 _OTHER: Final = "other"
@@ -18,6 +18,7 @@ _LEFT: Final = "client_left"
 _MOST_USERS: Final = 10_000
 _MOST_BACK: Final = 20_000
 """The most rows that wait for a store that cannot write. With more, end users are no longer told apart."""
+_NAMES: Final = ("hour", "key", "model", "user")
 _Names = tuple[int, "str | None", str, "str | None"]
 
 
@@ -101,7 +102,7 @@ class UsageMeter:
                 row.cost = price.cost(row.tokens_in, row.tokens_cached, row.tokens_out)
         self._note(taken)
         back, self._sums, self._back = self._back, {}, []
-        return _joined([*back, *taken]) if back else taken
+        return summed_up([*back, *taken], _NAMES) if back else taken
 
     def receive(self, rows: Sequence[UsageRow]) -> None:
         """Add what another process has taken."""
@@ -119,18 +120,8 @@ class UsageMeter:
 
     def put_back(self, rows: Iterable[UsageRow]) -> None:
         """Add ``rows`` that have their costs, such as those that could not be written. Changes none of them."""
-        self._back = _joined([*self._back, *map(copy, rows)])
+        self._back = summed_up([*self._back, *rows], _NAMES)
         if len(self._back) > _MOST_BACK:
             for row in self._back:
                 row.user = _OTHER if row.user else row.user
-            self._back = _joined(self._back)
-
-
-def _joined(rows: Iterable[UsageRow]) -> list[UsageRow]:
-    """One row for each hour, key, model and user. Adds to the first one of each."""
-    sums: dict[_Names, UsageRow] = {}
-    for row in rows:
-        known = sums.setdefault((row.hour or 0, row.key, row.model or "", row.user), row)
-        if known is not row:
-            known.add(row)
-    return list(sums.values())
+            self._back = summed_up(self._back, _NAMES)

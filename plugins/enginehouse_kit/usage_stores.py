@@ -43,7 +43,7 @@ class UsageStore(ABC):
         only what this one used. ``most``: return no more rows. By default, what ``usage`` returns is summed up.
         """
         rows = self.usage(since, until)
-        return _sum_up((row for row in rows if key is None or row.key == key), by)[:most]
+        return summed_up((row for row in rows if key is None or row.key == key), by)[:most]
 
     @abstractmethod
     def audit(self, since: float, most: int) -> Sequence[AuditEntry]:
@@ -57,7 +57,7 @@ class UsageStore(ABC):
         """Close what is open."""
 
 
-def _sum_up(rows: Iterable[UsageRow], by: Sequence[str]) -> list[UsageRow]:
+def summed_up(rows: Iterable[UsageRow], by: Sequence[str]) -> list[UsageRow]:
     """The sums of ``rows`` by some of ``hour``, ``day`` (in UTC), ``key``, ``model`` and ``user``."""
     whole = "hour" in by
     sums: dict[tuple[object, ...], UsageRow] = {}
