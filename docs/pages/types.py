@@ -13,6 +13,8 @@ from textwrap import dedent, indent
 
 from enginehouse.plugin_manager.kinds import KINDS
 
+_RE_EXPORTS = ("enginehouse.", "enginehouse_kit.testing")
+"""The modules that offer what they import as itself."""
 _HEAD = """\
 # Types
 
@@ -41,12 +43,12 @@ def _modules(package: str) -> Iterator[str]:
 
 
 def _offered(module: str) -> list[str] | None:
-    """The names in ``__all__``, or those that a module of the core imports as themselves; ``None`` without any."""
+    """The names in ``__all__``, or those that a module imports as themselves to offer them; ``None`` without any."""
     if any(_name(node) == "__all__" for node in _tree(module).body):
         return list(importlib.import_module(module).__all__)
     imports = [node for node in _tree(module).body if isinstance(node, ast.ImportFrom)]
     names = [alias.name for node in imports for alias in node.names if alias.asname == alias.name]
-    return names if names and module.startswith("enginehouse.") else None
+    return names if names and module.startswith(_RE_EXPORTS) else None
 
 
 def _section(module: str, names: list[str]) -> Iterator[str]:
