@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
-from operator import attrgetter
 from pathlib import Path
-from typing import Any
+
+from msgspec.structs import astuple
 
 from enginehouse.callers import AuditEntry, UsageRow
 from enginehouse_kit.usage_stores import UsageStore
@@ -25,18 +25,17 @@ CREATE TABLE IF NOT EXISTS audit (
   id INTEGER PRIMARY KEY, time REAL, who TEXT, address TEXT, act TEXT, status INTEGER, outcome TEXT
 );
 """
-_NAMES = ("hour", "key", "model", "user")
-_FIGURES = ("requests", "failed", "tokens_in", "tokens_cached", "tokens_out", "seconds", "cost", "wh")
-_COLUMNS = (*_NAMES, *_FIGURES)
+_COLUMNS = UsageRow.__struct_fields__
 """Always named: a newer version may have added one to the file."""
+_FIGURES = _COLUMNS[4:]
 _ADD = f"""
 INSERT INTO usage ({", ".join(_COLUMNS)}) VALUES ({", ".join("?" for _ in _COLUMNS)}) ON CONFLICT DO UPDATE SET
   {", ".join(f"{name} = {name} + excluded.{name}" for name in _FIGURES)}
 """
+_NOTE = "INSERT INTO audit (time, who, address, act, status, outcome) VALUES (?, ?, ?, ?, ?, ?)"
 _USAGE = f"SELECT {', '.join(_COLUMNS)} FROM usage WHERE hour >= ? AND hour < ?"
 _SUMS = ", ".join(f"sum({name})" for name in _FIGURES)
 _DAY_S = 86400
-_values = attrgetter(*_COLUMNS)
 
 
 class SqliteUsage(UsageStore):
@@ -51,15 +50,12 @@ class SqliteUsage(UsageStore):
 
     def add(self, rows: Sequence[UsageRow], entries: Sequence[AuditEntry]) -> None:
         with self._open() as connection:
-            connection.executemany(_ADD, map(_values, rows))
-            connection.executemany(
-                "INSERT INTO audit (time, who, address, act, status, outcome) VALUES (?, ?, ?, ?, ?, ?)",
-                [(each.time, each.who, each.address, each.act, each.status, each.outcome) for each in entries],
-            )
+            connection.executemany(_ADD, map(astuple, rows))
+            connection.executemany(_NOTE, map(astuple, entries))
 
     def usage(self, since: float, until: float) -> Sequence[UsageRow]:
         with closing(self._open().execute(_USAGE, (since, until))) as found:
-            return [_row(values) for values in found]
+            return [UsageRow(*values) for values in found]
 
     def sums(
         self, since: float, until: float, by: Sequence[str], key: str | None = None, most: int | None = None
@@ -73,7 +69,7 @@ class SqliteUsage(UsageStore):
             values.append(key)
         asked += " GROUP BY 1, 2, 3, 4 LIMIT ?"
         with closing(self._open().execute(asked, (*values, -1 if most is None else most))) as found:
-            return [_row(values) for values in found]
+            return [UsageRow(*values) for values in found]
 
     def audit(self, since: float, most: int) -> Sequence[AuditEntry]:
         asked = "SELECT time, who, address, act, status, outcome FROM audit WHERE time >= ? ORDER BY id DESC LIMIT ?"
@@ -103,7 +99,3 @@ class SqliteUsage(UsageStore):
                 connection.execute("ALTER TABLE usage ADD COLUMN wh REAL DEFAULT 0")
             self._connection = connection
         return self._connection
-
-
-def _row(values: Sequence[Any]) -> UsageRow:
-    return UsageRow(**dict(zip(_COLUMNS, values, strict=True)))

@@ -18,7 +18,7 @@ _LEFT: Final = "client_left"
 _MOST_USERS: Final = 10_000
 _MOST_BACK: Final = 20_000
 """The most rows that wait for a store that cannot write. With more, end users are no longer told apart."""
-_NAMES: Final = ("hour", "key", "model", "user")
+_NAMES: Final = UsageRow.__struct_fields__[:4]
 _Names = tuple[int, "str | None", str, "str | None"]
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Any
 
 import msgspec
 import psycopg
+from msgspec.structs import astuple
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
@@ -33,11 +33,10 @@ ALTER TABLE {schema}.usage ADD COLUMN IF NOT EXISTS wh DOUBLE PRECISION DEFAULT 
 """The last statement is for tables of 0.1.0."""
 _LOCK = 0x656E67696E65
 """Of gateways that make the tables at the same time."""
-_NAMES = ("hour", "key", "model", "user")
-_COUNTS = ("requests", "failed", "tokens_in", "tokens_cached", "tokens_out")
-_FIGURES = (*_COUNTS, "seconds", "cost", "wh")
-_COLUMNS = (*_NAMES, *_FIGURES)
+_COLUMNS = UsageRow.__struct_fields__
 """Always named: a newer version may have added one to the table."""
+_FIGURES = _COLUMNS[4:]
+_COUNTS = ("requests", "failed", "tokens_in", "tokens_cached", "tokens_out")
 _NAMED = ", ".join(f'"{name}"' for name in _COLUMNS)
 _ADD = f"""
 INSERT INTO {{schema}}.usage AS known ({_NAMED}) VALUES ({", ".join("%s" for _ in _COLUMNS)})
@@ -55,7 +54,6 @@ _AUDIT = """
 SELECT time, who, address, act, status, outcome FROM {schema}.audit WHERE time >= %s ORDER BY id DESC LIMIT %s
 """
 _DAY_S = 86400
-_values = attrgetter(*_COLUMNS)
 _PATIENCE_S = 5
 """In seconds: until a connection or a statement is given up. The gateway tries again later."""
 _REMEDY = 'write plugins.postgres.url = "postgresql://USER@HOST/DATABASE", or "env:NAME" for a variable that has it'
@@ -77,14 +75,11 @@ class PostgresUsage(UsageStore):
 
     def add(self, rows: Sequence[UsageRow], entries: Sequence[AuditEntry]) -> None:
         with self._open().transaction(), self._open().cursor() as cursor:
-            cursor.executemany(self._of(_ADD), sorted(map(_values, rows)))  # in one order: no deadlock
-            cursor.executemany(
-                self._of(_NOTE),
-                [(each.time, each.who, each.address, each.act, each.status, each.outcome) for each in entries],
-            )
+            cursor.executemany(self._of(_ADD), sorted(map(astuple, rows)))  # in one order: no deadlock
+            cursor.executemany(self._of(_NOTE), map(astuple, entries))
 
     def usage(self, since: float, until: float) -> Sequence[UsageRow]:
-        return [_row(values) for values in self._open().execute(self._of(_USAGE), (since, until))]
+        return [UsageRow(*values) for values in self._open().execute(self._of(_USAGE), (since, until))]
 
     def sums(
         self, since: float, until: float, by: Sequence[str], key: str | None = None, most: int | None = None
@@ -94,7 +89,7 @@ class PostgresUsage(UsageStore):
             name: sql.Identifier(name) if name in by else sql.SQL("NULL::text") for name in ("key", "model", "user")
         }
         asked = sql.SQL(_SUMS).format(schema=self._schema, hour=sql.SQL(hour), **names)
-        return [_row(values) for values in self._open().execute(asked, (since, until, key, key, most))]
+        return [UsageRow(*values) for values in self._open().execute(asked, (since, until, key, key, most))]
 
     def audit(self, since: float, most: int) -> Sequence[AuditEntry]:
         return [AuditEntry(*row) for row in self._open().execute(self._of(_AUDIT), (since, most))]
@@ -128,10 +123,6 @@ class PostgresUsage(UsageStore):
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
                 connection.execute(self._of(_TABLES))
         return connection
-
-
-def _row(values: Sequence[Any]) -> UsageRow:
-    return UsageRow(**dict(zip(_COLUMNS, values, strict=True)))
 
 
 def _address(url: str) -> str:
