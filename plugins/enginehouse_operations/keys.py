@@ -8,18 +8,12 @@ from typing import Any
 import click
 import msgspec
 
+from enginehouse.callers import LimitAmounts
 from enginehouse_kit.gateway_client import GatewayClient, gateway_options
 from enginehouse_kit.output import print_answer, print_json, print_table
 from enginehouse_operations.options import answer_as_json, utc_time
 
-_AMOUNTS = (
-    "requests_per_minute",
-    "tokens_per_minute",
-    "tokens_per_day",
-    "budget_per_day",
-    "budget_per_month",
-    "max_concurrent",
-)
+_AMOUNTS = LimitAmounts.__struct_fields__
 
 
 class _Keys(msgspec.Struct):

@@ -20,14 +20,10 @@ from enginehouse.settings import did_you_mean
 from enginehouse_operations.pages.reading import facts_of, read_query, read_time
 
 By = Literal["", "model", "backend", "gpu", "host"]
+_RATES: Final = ("requests", "failed", "refused", "left", "tokens_in", "tokens_out")
 UNITS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "requests": "1/s",
-        "failed": "1/s",
-        "refused": "1/s",
-        "left": "1/s",
-        "tokens_in": "1/s",
-        "tokens_out": "1/s",
+        **dict.fromkeys(_RATES, "1/s"),
         "ttft_ms_p50": "ms",
         "ttft_ms_p99": "ms",
         "itl_ms_p50": "ms",
@@ -151,13 +147,8 @@ class Amounts:
 
     def add(self, other: Amounts | ModelTotals, sign: int = 1) -> None:
         """Count what ``other`` counts, too; with a ``sign`` of -1, no longer."""
-        self.requests += sign * other.requests
-        self.failed += sign * other.failed
-        self.refused += sign * other.refused
-        self.left += sign * other.left
-        self.tokens_in += sign * other.tokens_in
-        self.tokens_cached += sign * other.tokens_cached
-        self.tokens_out += sign * other.tokens_out
+        for name in (*_RATES, "tokens_cached"):
+            setattr(self, name, getattr(self, name) + sign * getattr(other, name))
         for mine, theirs in ((self.first_token, other.first_token), (self.inter_token, other.inter_token)):
             if not mine:
                 mine.update(theirs)
@@ -168,12 +159,8 @@ class Amounts:
 
     def figures(self, seconds: float) -> Iterator[tuple[str, float]]:
         """The values of metrics, if this is what ended within so many ``seconds``."""
-        yield "requests", self.requests / seconds
-        yield "failed", self.failed / seconds
-        yield "refused", self.refused / seconds
-        yield "left", self.left / seconds
-        yield "tokens_in", self.tokens_in / seconds
-        yield "tokens_out", self.tokens_out / seconds
+        for name in _RATES:
+            yield name, getattr(self, name) / seconds
         if self.tokens_in:
             yield "cached_ratio", self.tokens_cached / self.tokens_in
         for name, counts in (("ttft", self.first_token), ("itl", self.inter_token)):
