@@ -149,9 +149,12 @@ class Table:
         return {name: outer.table(name) for name in outer.names()}
 
     def each(self, key: str) -> Iterator[Table]:
-        """The ``Table`` of every entry of a list; an empty one for an entry of another type."""
+        """The ``Table`` of every entry of a list. An entry of another type is noted."""
         for position, data in enumerate(self.items(key)):
-            yield Table(data if isinstance(data, dict) else {}, (*self._path, key, position), self._notes)
+            if isinstance(data, dict):
+                yield Table(data, (*self._path, key, position), self._notes)
+            else:
+                self.note("left out: expected a table", key, position)
 
     def choice(self, key: str, known: Mapping[str, str], default: str, otherwise: str) -> str:
         """What ``known`` has for the text at ``key``; empty, with the note ``otherwise``, if it has nothing."""
