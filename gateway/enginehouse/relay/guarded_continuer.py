@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, cast, get_args
 
+from enginehouse.domain.errors import RequestError
 from enginehouse.domain.plugin_id import PluginId
+from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request_record import StreamTokens
-from enginehouse.interfaces.continuers import Continuer, Gathering, KeptStream, NewShare, Rest, StreamMove
+from enginehouse.interfaces.continuers import (
+    AnswerDiffers,
+    ContinuationWay,
+    Continuer,
+    Gathering,
+    KeptStream,
+    NewShare,
+    Question,
+    Rest,
+    StreamMove,
+    Translator,
+)
 from enginehouse.interfaces.driver_support import DriverSupport
-from enginehouse.interfaces.drivers import SupportsContinuation
-from enginehouse.telemetry.plugin_failures import await_plugin, log_plugin_failure, plugin_errors, wrong_result
+from enginehouse.interfaces.drivers import EngineClient, SupportsContinuation
+from enginehouse.telemetry.plugin_failures import (
+    await_plugin,
+    log_plugin_failure,
+    plugin_errors,
+    plugin_failed,
+    wrong_result,
+)
 
 _OF_STREAM: Final[Mapping[str, object]] = {"tokens": StreamTokens(), "count": None, "saved": None, "release": None}
 _OF_GATHERING: Final[Mapping[str, object]] = {"release": None}
 _OF_BYTES: Final = frozenset({"take", "as_stream", "body"})
 """The methods that return bytes, whose client would otherwise get nothing at all."""
+_WAYS: Final = get_args(ContinuationWay)
 
 
 class GuardedObject:
@@ -87,10 +107,11 @@ class GuardedContinuer(Continuer):
             found = self._inner.rest(_own(kept), rule)
         if not isinstance(found, Rest):
             raise wrong_result(self._plugin, "returned no Rest from rest")
-        return found
+        return _GuardedRest(self._plugin, found)
 
     async def move(self, kept: KeptStream, move: StreamMove) -> None:
-        await await_plugin(self._plugin, self._inner.move, _own(kept), move)
+        guarded = cast("StreamMove", _GuardedMove(self._plugin, move))
+        await await_plugin(self._plugin, self._inner.move, _own(kept), guarded)
 
     def restore(
         self, path: str, saved: bytes, drivers: Mapping[str, DriverSupport], share: NewShare
@@ -120,3 +141,61 @@ def _own(kept: KeptStream) -> KeptStream:
     """The plugin's object of a stream, which it has kept itself."""
     own: KeptStream = vars(kept)["own"]
     return own
+
+
+class _GuardedRest(Rest):
+    """Does as ``own``, which is a plugin's."""
+
+    def __init__(self, plugin: PluginId, own: Rest) -> None:
+        self._plugin = plugin
+        self._own = own
+
+    async def ask(self, candidate: Candidate, driver: SupportsContinuation, engine: EngineClient) -> Question:
+        return await _asked(self._plugin, partial(self._own.ask, candidate, driver, engine))
+
+
+class _GuardedMove:
+    """The ``move`` that a plugin carries out, whose question for the rest is its own."""
+
+    def __init__(self, plugin: PluginId, move: StreamMove) -> None:
+        self._plugin = plugin
+        self._move = move
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._move, name)
+
+    async def cut(self, ask: Callable[[], Awaitable[Question]]) -> float:
+        return await self._move.cut(partial(_asked, self._plugin, ask))
+
+
+async def _asked(plugin: PluginId, ask: Callable[[], Awaitable[Question]]) -> Question:
+    """The question that the plugin asks, whose translator is guarded."""
+    found: Any = await await_plugin(plugin, ask)
+    match found:
+        case Question(str(), bytes(), way, None) if way in _WAYS:
+            return found
+        case Question(str(), bytes(), way, Translator(path=str(), tokens=int()) as own) if way in _WAYS:
+            return found._replace(translator=_GuardedTranslator(plugin, own))
+    raise wrong_result(plugin, "returned no Question from ask")
+
+
+class _GuardedTranslator(Translator):
+    """Does as ``own``, which is a plugin's."""
+
+    def __init__(self, plugin: PluginId, own: Translator) -> None:
+        self._plugin = plugin
+        self._own = own
+        self.path, self.tokens = own.path, own.tokens
+
+    def translate(self, piece: bytes) -> Iterator[bytes]:
+        try:
+            for event in self._own.translate(piece):
+                if not isinstance(event, bytes):
+                    raise wrong_result(self._plugin, "returned no bytes from translate")
+                yield event
+        except (AnswerDiffers, ValueError, RecursionError, RequestError, GeneratorExit):
+            raise
+        except BaseException as error:
+            raise plugin_failed(self._plugin, error) from error
+        finally:
+            self.has_begun = self._own.has_begun is True

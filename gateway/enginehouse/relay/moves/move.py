@@ -14,7 +14,7 @@ from enginehouse.domain.request_record import StreamGap
 from enginehouse.interfaces.continuers import Continuer, KeptStream, Question
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.relay.answers.reply import Reply
-from enginehouse.relay.attempts.attempt import NEVER, Attempt
+from enginehouse.relay.attempts.attempt import NEVER, Attempt, client_error
 from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.heads import AnswerHead
 from enginehouse.relay.jobs.continuation_job import JoinedReply
@@ -188,8 +188,11 @@ class Move:
     def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
         try:
             self._answered(head, body, complete)
-        except Exception as error:  # a guard may refuse the text
-            self._stream.fail_alone(error)
+        except Exception as error:
+            if self._adopted:  # a guard may refuse the text
+                self._stream.fail_alone(error)
+            else:  # the source still has the stream
+                self._fail(f"cannot continue it: {client_error(error).message}")
 
     def _answered(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
         attempt, reply, asked = self._attempt, self._reply, self._question

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
 import pytest
 
-from enginehouse import Continuer
-from enginehouse.continuers import KeptStream, NewShare, Rest
-from enginehouse.drivers import SupportsContinuation
+from enginehouse import Candidate, Continuer, Health, RequestError
+from enginehouse.continuers import KeptStream, NewShare, Question, Rest, StreamMove, Translator
+from enginehouse.drivers import EngineClient, SupportsContinuation
+from enginehouse.errors import PluginFailed
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse_continuation.continuer import StreamContinuer
 from enginehouse_continuation.stream_history import StreamHistory
@@ -28,6 +29,8 @@ KEPT: list[object] = []
 """What ``Odd.keep`` returns; an exception is raised."""
 FAILING: list[str] = []
 """The methods that fail of each stream that ``Odd`` keeps."""
+WRONG: dict[str, Callable[[], Any]] = {}
+"""What methods of a rest and its translator do in place of what is right, by their names."""
 
 
 def fail(*_: object) -> NoReturn:
@@ -60,7 +63,58 @@ class Odd(StreamContinuer):
         return kept
 
     def rest(self, kept: KeptStream, rule: str) -> Rest:
-        raise ZeroDivisionError
+        if "rest" in WRONG:
+            wrong: Rest = WRONG["rest"]()
+            return wrong
+        return OddRest(super().rest(kept, rule))
+
+    async def move(self, kept: KeptStream, move: StreamMove) -> None:
+        await super().move(kept, OddMove(move))
+
+
+def changed(name: str, right: T) -> T:
+    wrong: T = WRONG[name]() if name in WRONG else right
+    return wrong
+
+
+def odd(asked: Question) -> Question:
+    assert asked.translator is not None
+    return changed("ask", asked._replace(translator=changed("translator", OddTranslator(asked.translator))))
+
+
+class OddRest(Rest):
+    def __init__(self, own: Rest) -> None:
+        self._own = own
+
+    async def ask(self, candidate: Candidate, driver: SupportsContinuation, engine: EngineClient) -> Question:
+        return odd(await self._own.ask(candidate, driver, engine))
+
+
+class OddTranslator(Translator):
+    def __init__(self, own: Translator) -> None:
+        self._own = own
+        self.path, self.tokens = own.path, own.tokens
+
+    def translate(self, piece: bytes) -> Iterator[bytes]:
+        events = list(self._own.translate(piece))
+        self.has_begun = self._own.has_begun
+        return changed("translate", iter(events))
+
+
+class OddMove:
+    """A move whose question for the rest is odd; that for the text so far, before the cut, is right."""
+
+    def __init__(self, move: StreamMove) -> None:
+        self._move = move
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._move, name)
+
+    async def cut(self, ask: Callable[[], Any]) -> float:
+        async def asked() -> Question:
+            return odd(await ask())
+
+        return await self._move.cut(asked)
 
 
 @pytest.fixture(scope="session")
@@ -72,6 +126,7 @@ def registry() -> Registry:
 def _right() -> None:
     KEPT.clear()
     FAILING.clear()
+    WRONG.clear()
 
 
 @pytest.mark.parametrize("wrong", [SystemExit(), None, (None, "text"), ("text", b"{}")], ids=repr)
@@ -85,15 +140,60 @@ async def test_a_stream_that_it_cannot_keep_passes_as_it_comes(
     assert (await ask(gateway, CHAT, body())).answer == unbroken(CHAT, body()).answer
 
 
+RIGHT: Any = Question(CHAT, b"{}", "text")
+WRONGS: list[tuple[str, Callable[[], Any]]] = [
+    ("rest", fail),
+    ("rest", lambda: None),
+    ("ask", fail),
+    ("ask", lambda: None),
+    ("ask", lambda: RIGHT._replace(path=None)),
+    ("ask", lambda: RIGHT._replace(body="text")),
+    ("ask", lambda: RIGHT._replace(way="none")),
+    ("translator", lambda: "text"),
+    ("translate", fail),
+    ("translate", lambda: None),
+    ("translate", lambda: iter(["text"])),
+]
+
+
+@pytest.mark.parametrize(("name", "wrong"), WRONGS)
 async def test_a_stream_whose_rest_it_cannot_ask_for_ends_with_its_failure(
-    house: OpenGateway, model_engine: StartModelEngine
+    house: OpenGateway, model_engine: StartModelEngine, name: str, wrong: Callable[[], Any]
 ) -> None:
     first, other = await model_engine(), await model_engine()
     gateway = await house(first, other, backend=VLLM)
     first.breaks = [Break(9, Cut.CLOSE)]
+    WRONG[name] = wrong
     reply = await gateway.ask(gateway.post(body(), path=CHAT))
     assert (reply.status, b"[DONE]" in reply.body, b'"code":"plugin_failed"' in reply.body) == (200, False, True)
-    assert continued(gateway) == {}
+    assert b"The continuer 'odd' of plugin 'acme'" in reply.body
+    assert gateway.fleet.health("b") is Health.HEALTHY
+    await gateway.quiet()
+
+
+async def test_a_stream_whose_rest_is_right_goes_on(house: OpenGateway, model_engine: StartModelEngine) -> None:
+    first, other = await model_engine(), await model_engine()
+    gateway = await house(first, other, backend=VLLM)
+    first.breaks = [Break(9, Cut.CLOSE)]
+    assert (await ask(gateway, CHAT, body())).answer == unbroken(CHAT, body()).answer
+    assert continued(gateway) == {("b", "broken", "tokens"): 1}
+
+
+@pytest.mark.parametrize(("name", "wrong"), WRONGS[2:])
+async def test_a_stream_stays_whose_rest_it_cannot_ask_for(
+    house: OpenGateway, model_engine: StartModelEngine, name: str, wrong: Callable[[], Any]
+) -> None:
+    source, destination = await model_engine(), await model_engine()
+    gateway = await house(source, destination, backend=VLLM)
+    streaming = await Streaming.begin(gateway, source)
+    WRONG[name] = wrong
+    with pytest.raises(RequestError, match="The continuer 'odd' of plugin 'acme'") as raised:
+        await gateway.relay.move("r1", "b")
+    assert isinstance(raised.value, PluginFailed) or name == "translate"
+    streaming.gate.set()
+    await streaming.rest()
+    assert read_stream(streaming.wire).answer == WHOLE.answer
+    await gateway.quiet()
 
 
 async def test_a_stream_of_which_it_tells_nothing_is_listed_beside_one_that_moves(
