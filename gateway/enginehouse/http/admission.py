@@ -23,10 +23,9 @@ from enginehouse.interfaces.protocols import ClientProtocol
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.heads import read_behalf
 from enginehouse.relay.jobs.engine_job import EngineCall
+from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
-from enginehouse.relay.upstream.upload import Upload
 from enginehouse.relay.web_socket_request import Enter, WebSocketRequest
-from enginehouse.routing.body.form import FormReader
 from enginehouse.telemetry.plugin_failures import plugin_failed, wrong_result
 
 INFERENCE_PATHS = (
@@ -293,19 +292,9 @@ class OpensRequests(Protocol):
         self, writer: ResponseWriter, path: str, headers: Headers, protocol: ClientProtocol
     ) -> OpenExchange: ...
 
-    def open_form(self, writer: ResponseWriter, path: str, headers: Headers) -> OpenExchange: ...
-
-    def open_upload(
-        self,
-        writer: ResponseWriter,
-        path: str,
-        headers: Headers,
-        reader: FormReader,
-        upload: Upload,
-        length: int | None,
+    def open_job(
+        self, kind: Callable[..., Job], writer: ResponseWriter, path: str, headers: Headers
     ) -> OpenExchange: ...
-
-    def pass_through(self, writer: ResponseWriter, path: str, headers: Headers, call: EngineCall) -> OpenExchange: ...
 
     def web_socket(
         self, path: str, headers: Headers, call: EngineCall, enter: Enter, plugin: PluginId

@@ -17,7 +17,8 @@ from enginehouse.http.admission import FORM_PATHS, Admission
 from enginehouse.http.inbound import Opens
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.protocols import ClientProtocol
-from enginehouse.relay.jobs.engine_job import EngineCall
+from enginehouse.relay.jobs.engine_job import EngineCall, EngineJob
+from enginehouse.relay.jobs.form_job import FormJob
 from enginehouse.routing.body.form import is_form
 
 _UPSTREAM: Final = b"/upstream/"
@@ -130,7 +131,7 @@ class RelayedPaths:
             length = content_length(headers)
             if length is None or length > _SMALL:
                 return Relayed(relay.open, self._admit_upload, uploads=True)
-            return Relayed(relay.open_form, admission.admit)
+            return Relayed(partial(relay.open_job, FormJob), admission.admit)
         if path in FORM_PATHS or path.encode("latin-1", "replace") in admission.hot_paths:
             return Relayed(relay.open, admission.admit)
         for pattern, protocol in self._patterns:
@@ -158,7 +159,7 @@ class RelayedPaths:
             check_path(call.target)
             return caller
 
-        return Relayed(partial(self._admission.relay.pass_through, call=call), admit)
+        return Relayed(partial(self._admission.relay.open_job, partial(EngineJob, call=call)), admit)
 
 
 def check_path(target: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
@@ -10,6 +11,7 @@ from enginehouse.http.admission import Admission, BodyShare
 from enginehouse.http.body_stream import BodyStream
 from enginehouse.http.inbound import Inbound
 from enginehouse.http.relayed_paths import content_length
+from enginehouse.relay.jobs.form_job import UploadJob
 from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
 from enginehouse.relay.upstream.upload import Upload
 from enginehouse.routing.body.form import FormReader
@@ -36,7 +38,8 @@ class UploadedForm:
 
     def open(self, writer: ResponseWriter, path: str, headers: Headers) -> OpenExchange:
         """Make the exchange."""
-        return self._admission.relay.open_upload(writer, path, headers, self._reader, self._upload, self._length)
+        kind = partial(UploadJob, reader=self._reader, upload=self._upload, length=self._length)
+        return self._admission.relay.open_job(kind, writer, path, headers)
 
     def begin(self, exchange: OpenExchange) -> None:
         """Read the form and pass it on, in a task."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from enginehouse.domain.errors import NotFound, ShuttingDown
 from enginehouse.domain.plugin_id import PluginId
@@ -16,9 +16,8 @@ from enginehouse.relay.asides import Asides
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.heads import find_request_id
 from enginehouse.relay.jobs.engine_job import EngineCall, EngineJob
-from enginehouse.relay.jobs.form_job import FormJob, UploadJob
 from enginehouse.relay.jobs.hand_over_job import HandOverJob
-from enginehouse.relay.jobs.job import InferenceJob
+from enginehouse.relay.jobs.job import InferenceJob, Job
 from enginehouse.relay.live.live_request import LiveRequest, MovedStream, each_alone
 from enginehouse.relay.middleware import Opening
 from enginehouse.relay.moves.drains import Drains
@@ -26,9 +25,7 @@ from enginehouse.relay.pick import Pick, PickClient, PickingJob
 from enginehouse.relay.relayed_request import RelayedRequest
 from enginehouse.relay.request import LiveRequests
 from enginehouse.relay.response_writer import OpenExchange, ResponseWriter
-from enginehouse.relay.upstream.upload import Upload
 from enginehouse.relay.web_socket_request import Enter, WebSocketRequest
-from enginehouse.routing.body.form import FormReader
 from enginehouse.telemetry.record_delivery import RecordDelivery
 
 
@@ -79,33 +76,10 @@ class Relay:
         assert translation is not None
         return translation.open(Opening(path, headers, protocol), writer, self._open)
 
-    def open_form(self, writer: ResponseWriter, path: str, headers: Headers) -> OpenExchange:
-        """A new exchange for a form, to be treated as one from ``open``."""
-        return RelayedRequest(FormJob(self.context, path, headers, self.request_id(headers)), writer, self.requests)
-
-    def open_upload(
-        self,
-        writer: ResponseWriter,
-        path: str,
-        headers: Headers,
-        reader: FormReader,
-        upload: Upload,
-        length: int | None,
-    ) -> OpenExchange:
-        """A new exchange for a form that may be large.
-
-        The caller calls ``begin`` with its beginning once ``reader`` has found the model, and adds the rest to
-        ``upload``. ``length``: of the form in bytes, if it is known.
-        """
-        request_id = self.request_id(headers)
-        job = UploadJob(self.context, path, headers, request_id, reader=reader, upload=upload, length=length)
+    def open_job(self, kind: Callable[..., Job], writer: ResponseWriter, path: str, headers: Headers) -> OpenExchange:
+        """A new exchange for another ``kind`` of job, to be treated as one from ``open``."""
+        job = kind(self.context, path, headers, self.request_id(headers))
         return RelayedRequest(job, writer, self.requests)
-
-    def pass_through(self, writer: ResponseWriter, path: str, headers: Headers, call: EngineCall) -> OpenExchange:
-        """A new exchange that passes ``call`` to its engine unread, to be treated as one from ``open``."""
-        return RelayedRequest(
-            EngineJob(self.context, path, headers, self.request_id(headers), call), writer, self.requests
-        )
 
     def open_pick(self, client: PickClient, path: str, headers: Headers, fallbacks: int = 0, address: str = "") -> Pick:
         """A new request whose bytes somebody else moves; ``client`` learns where it goes. ``address``: the client's."""
