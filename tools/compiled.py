@@ -47,6 +47,7 @@ MODULES = {
         "inbound",
     ),
     "gateway/enginehouse/relay": (
+        "asides",
         "context",
         "engine_memory",
         "heads",
@@ -61,7 +62,6 @@ MODULES = {
     "gateway/enginehouse/relay/attempts": ("answer_judge", "attempt", "dispatch"),
     "gateway/enginehouse/relay/events": ("sse", "stream_check"),
     "gateway/enginehouse/relay/jobs": (
-        "aside_job",
         "continuation_job",
         "engine_job",
         "form_job",

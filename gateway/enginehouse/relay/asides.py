@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import Final
 
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.domain.replica import Candidate, Health, ReplicaState
+from enginehouse.domain.replica import Candidate, Health, ReplicaState, Route
 from enginehouse.domain.request_facts import RequestFacts
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.interfaces.observers import RequestContents
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.jobs.aside_job import AsideJob
 from enginehouse.relay.jobs.form_job import FormJob
 from enginehouse.relay.jobs.job import InferenceJob, Job
 from enginehouse.relay.relayed_request import RelayedRequest
@@ -80,10 +79,27 @@ class Asides:
         return any(_has_free_slot(each) for name in models for each in context.fleet.snapshot.candidates(name))
 
 
+class AsideJob(InferenceJob):
+    """Has one try, after every request of a client. ``size``: of its body. ``on_end`` is called with its record."""
+
+    hedges = False
+    size: int
+    on_end: SampledCall
+
+    @property
+    def max_retries(self) -> int:
+        return 0
+
+    @property
+    def priority(self) -> int:
+        return -1_000_000
+
+    def _continuable(self, route: Route, body: bytes) -> bytes:
+        return body
+
+
 class _NobodyReads(ResponseWriter):
     """Drops the answer."""
-
-    __slots__ = ()
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         pass
