@@ -212,10 +212,10 @@ class StrategyRunner:
         """The strategy's type."""
         return self._plugin.type
 
-    def on_view(self, view: object, settings: ReschedulingSettings) -> None:
-        """Hand over the figures of all engines. A failure is logged."""
+    def tell(self, method: str, *facts: object) -> None:
+        """Call a method that returns nothing. A failure is logged."""
         with suppress(RequestError), plugin_errors(self._plugin):
-            self._strategy.on_view(view, settings)
+            getattr(self._strategy, method)(*facts)
 
     def learned(self) -> Mapping[str, Mapping[str, float]]:
         """What the strategy has learned of each backend. A failure is logged."""
@@ -229,18 +229,14 @@ class StrategyRunner:
                 raise self._wrong(learned, "learned", "figures") from None
         return {}
 
-    def news(self) -> bytes:
-        """What the strategy has learned since the last call, for other workers. A failure is logged."""
-        return self._bytes("news")
-
-    def hear(self, news: bytes) -> None:
-        """Tell the strategy what it has learned in another worker. A failure is logged."""
+    def memory(self, method: str) -> bytes:
+        """What ``news`` or ``remembered`` returns; empty after a failure, which is logged."""
         with suppress(RequestError), plugin_errors(self._plugin):
-            self._strategy.hear(news)
-
-    def remembered(self) -> bytes:
-        """What another instance of the strategy should know. A failure is logged."""
-        return self._bytes("remembered")
+            found = getattr(self._strategy, method)()
+            if not isinstance(found, bytes):
+                raise self._wrong(found, method, "bytes")
+            return found
+        return b""
 
     def recall(self, remembered: bytes) -> None:
         """Give the strategy what another instance of it knew. A failure is logged."""
@@ -351,15 +347,6 @@ class StrategyRunner:
             raise self._wrong(score, "score", "a number")
         return float(score) if score is not None else None
 
-    def _bytes(self, method: str) -> bytes:
-        """What a method without arguments returns; empty after a failure, which is logged."""
-        with suppress(RequestError), plugin_errors(self._plugin):
-            found = getattr(self._strategy, method)()
-            if not isinstance(found, bytes):
-                raise self._wrong(found, method, "bytes")
-            return found
-        return b""
-
     def _wrong(self, result: object, method: str, wanted: str) -> PluginFailed:
         return wrong_result(self._plugin, f"returned {of_type(result)} from {method} instead of {wanted}")
 
@@ -400,17 +387,15 @@ class StrategyTable:
     def on_view(self, view: object, settings: ReschedulingSettings) -> None:
         """Hand the figures of all engines to the strategies."""
         for runner in self.runners:
-            runner.on_view(view, settings)
+            runner.tell("on_view", view, settings)
 
     def memories(self) -> dict[str, bytes]:
         """What strategies should know after a reload or a restart, by their types."""
-        runners = {runner.type: runner for runner in [*self._of_models.values(), self._default]}
-        found = {type: runner.remembered() for type, runner in runners.items()}
-        return {type: memory for type, memory in found.items() if memory}
+        return {runner.type: memory for runner in self.runners if (memory := runner.memory("remembered"))}
 
     def recall(self, memories: Mapping[str, bytes]) -> None:
         """Give the strategies what strategies of their types knew."""
-        for runner in dict.fromkeys([*self._of_models.values(), self._default]):
+        for runner in self.runners:
             if runner.type in memories:
                 runner.recall(memories[runner.type])
 
@@ -424,11 +409,10 @@ class StrategyTable:
 
     def news(self) -> dict[str, bytes]:
         """What strategies have learned since the last call, by their types, for other workers."""
-        found = {runner.type: runner.news() for runner in self.runners}
-        return {type: news for type, news in found.items() if news}
+        return {runner.type: news for runner in self.runners if (news := runner.memory("news"))}
 
     def hear(self, news: Mapping[str, bytes]) -> None:
         """Tell the strategies what they have learned in another worker."""
         for runner in self.runners:
             if runner.type in news:
-                runner.hear(news[runner.type])
+                runner.tell("hear", news[runner.type])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.explanation import PrefixFacts
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import InferenceRequest, Requirements
-from enginehouse.domain.tokens import Tokens
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.scorers import Scorer
@@ -17,6 +17,7 @@ from enginehouse.interfaces.strategies import Placement
 from enginehouse.telemetry.plugin_failures import log_plugin_failure, plugin_failed, wrong_result
 from enginehouse.telemetry.plugin_times import SampledCall
 
+_EVENTS = ("queued", "granted", "first_byte", "counted", "ended")
 _FLAGS = ("stream", "needs_vision", "needs_tools", "needs_json_mode")
 
 
@@ -114,30 +115,16 @@ class GuardedPlacement(Placement):
     """Logs the exceptions of a placement and drops them: the request goes on."""
 
     def __init__(self, plugin: PluginId, placement: Placement) -> None:
-        self._plugin = plugin
-        self._placement = placement
         self.prefix = placement.prefix if isinstance(placement.prefix, PrefixFacts) else None
+        for name in _EVENTS:
+            setattr(self, name, partial(_follow, plugin, getattr(placement, name)))
 
-    def queued(self) -> None:
-        self._call(self._placement.queued)
 
-    def granted(self) -> None:
-        self._call(self._placement.granted)
-
-    def first_byte(self) -> None:
-        self._call(self._placement.first_byte)
-
-    def counted(self, tokens: Tokens) -> None:
-        self._call(lambda: self._placement.counted(tokens))
-
-    def ended(self) -> None:
-        self._call(self._placement.ended)
-
-    def _call(self, method: Callable[[], None]) -> None:
-        try:
-            method()
-        except Exception as error:
-            log_plugin_failure(self._plugin, "failed to follow a request", error)
+def _follow(plugin: PluginId, method: Callable[..., None], *facts: object) -> None:
+    try:
+        method(*facts)
+    except Exception as error:
+        log_plugin_failure(plugin, "failed to follow a request", error)
 
 
 def of_type(value: object) -> str:
