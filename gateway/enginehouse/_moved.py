@@ -58,6 +58,7 @@ _NAMES = {
         Effects HostFacts HostedReplica Phase ReplicaLine SchedulingLimits SwapDone SwapId SwapPlan Ticket
         TicketAge TicketQueue Waiting WaitingTicket
     """,
+    "enginehouse_kit.added_fields": "cutter",
     "enginehouse_kit.block_events": """
         BlockHash BlocksRemoved BlocksStored CacheCleared CacheEvent EventsComplete EventsLost
     """,
@@ -106,7 +107,8 @@ _NAMES = {
     """,
 }
 _INTERFACES = (
-    *("enginehouse_kit.block_events", "enginehouse_kit.discoverers", "enginehouse_kit.guards"),
+    *("enginehouse_kit.added_fields", "enginehouse_kit.block_events", "enginehouse_kit.discoverers"),
+    "enginehouse_kit.guards",
     *("enginehouse_kit.interceptors", "enginehouse_kit.limit_stores", "enginehouse_kit.protocols"),
     *("enginehouse_kit.rescheduling", "enginehouse_kit.scalers", "enginehouse_kit.usage_stores"),
 )

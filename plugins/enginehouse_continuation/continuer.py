@@ -18,7 +18,6 @@ from enginehouse.continuers import (
     Rest,
     StreamMove,
     Translator,
-    cutter,
 )
 from enginehouse.drivers import (
     Continuation,
@@ -43,6 +42,7 @@ from enginehouse_continuation.reading_ahead import ReadingAhead, ReadingTurn
 from enginehouse_continuation.restrictions import PATHS, number, why_not
 from enginehouse_continuation.stream_history import MOST_KEPT, StreamHistory
 from enginehouse_continuation.typed_history import TypedHistory, typed_answer
+from enginehouse_kit.added_fields import cutter
 from enginehouse_kit.protocols import Protocol, ProtocolRequest
 
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from enginehouse import Candidate
-from enginehouse.continuers import KeptStream, MemoryShare, PieceMeter, StreamTokens, cutter, is_whole, replace_model
+from enginehouse.continuers import KeptStream, MemoryShare, PieceMeter, StreamTokens, is_whole, replace_model
 from enginehouse.drivers import PartialAnswer, StreamTraits, SupportsContinuation
 from enginehouse_continuation.progress import (
     ABSENT,
@@ -28,6 +28,7 @@ from enginehouse_continuation.restrictions import (
     why_not_again,
     withheld_characters,
 )
+from enginehouse_kit.added_fields import cutter
 
 _MOST_UNREAD: Final = 64 * 1024
 """In bytes: about 300 events, which are read in less than 1 ms. Most streams end before, and are never read."""

@@ -13,7 +13,7 @@ from enginehouse.domain.tokens import Tokens
 from enginehouse.interfaces.continuers import KeptStream
 from enginehouse.relay.answers.json_in_pieces import JsonInPieces
 from enginehouse.relay.answers.renaming import RenamedPieces, renaming
-from enginehouse.relay.events.added_fields import Cut, cutter, joined_cuts
+from enginehouse.relay.events.added_fields import Cut, cut_usage, joined_cuts
 from enginehouse.relay.events.sse import comment, data_of, data_of_typed, framed, is_whole, whole_events
 from enginehouse.relay.events.stream_check import BrokenStream, StreamCheck
 from enginehouse.relay.events.stream_form import StreamForm
@@ -112,9 +112,7 @@ class Reply:
         """Keep the usage from the client, in a stream that begins now: it was the gateway that asked for it."""
         if not self._hides_usage:
             self._hides_usage = True
-            hidden = cutter(("usage",))
-            assert hidden is not None
-            self.filters += (hidden,)
+            self.filters += (cut_usage,)
 
     def keep(self, history: KeptStream | None) -> None:
         """Let ``history``, if it can be continued, keep the stream that begins now."""

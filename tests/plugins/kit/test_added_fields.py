@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse.relay.events.added_fields import cutter
-from enginehouse.relay.events.sse import read_events
+from enginehouse.continuers import read_events
+from enginehouse_kit.added_fields import cutter
 from tests.support.streaming_model import stream
 
 TEXTS = st.text() | st.sampled_from(['"token_ids":[1]', ',"token_ids":[1],', '{"logprobs":{"a":[', "]}", '\\",'])
