@@ -16,6 +16,7 @@ from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.answer_judge import AnswerJudge
 from enginehouse.relay.attempts.attempt import Attempt, client_error, defect
 from enginehouse.relay.attempts.hedge import Hedge
+from enginehouse.relay.events.added_fields import cut_usage
 from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.heads import ATTEMPTS, AnswerHead, origin_lines, wants_cache_line
@@ -52,10 +53,10 @@ class RelayedRequest(Request):
 
     def __init__(self, job: Job, writer: ResponseWriter, live_requests: LiveRequests) -> None:
         super().__init__(job, live_requests)
-        self._reply = Reply(writer, stream_form(job.path))
+        self.reply = Reply(writer, stream_form(job.path))
         self.address = writer.address
         if job.trace is not None:
-            self._reply.captured = job.trace.captured
+            self.reply.captured = job.trace.captured
         hedging = job.context.hedging
         if hedging is not None and job.hedges:
             self._hedge = Hedge(self._dispatch, self, hedging)
@@ -72,37 +73,37 @@ class RelayedRequest(Request):
 
     @property
     def _live_phase(self) -> Phase:
-        if self.moving is not None or (self._rest is not None and not self._reply.begun):
+        if self.moving is not None or (self._rest is not None and not self.reply.begun):
             return Phase.MIGRATING
-        if self._reply.begun and self._dispatch.attempt is None:  # what the engine has answered is still decided about
+        if self.reply.begun and self._dispatch.attempt is None:  # what the engine has answered is still decided about
             return Phase.SERVING
         return self._dispatch.phase
 
     @property
     def waiting_reply(self) -> Reply | None:
         requirements = self.job.requirements
-        if requirements is None or not requirements.stream or self._reply.begun or self.has_ended:
+        if requirements is None or not requirements.stream or self.reply.begun or self.has_ended:
             return None
-        return self._reply
+        return self.reply
 
     @property
     def pieces(self) -> int | None:
         attempt = self._dispatch.attempt
-        if attempt is None or attempt.connection is None or self._held or self._reply.paused:
+        if attempt is None or attempt.connection is None or self._held or self.reply.paused:
             return None
         return attempt.connection.pieces
 
     def tokens(self) -> StreamTokens:
-        history = self._reply.history
+        history = self.reply.history
         if history is None:
-            return StreamTokens(output=self._reply.events)
+            return StreamTokens(output=self.reply.events)
         known = history.tokens()
         if known.output is None:  # as with llama-server, whose tokens are counted only at the end
-            known = known._replace(output=self._reply.events)
+            known = known._replace(output=self.reply.events)
         return known
 
     def answer_ends(self) -> tuple[bytes, bytes]:
-        return self._reply.ends()
+        return self.reply.ends()
 
     # --- from its client
 
@@ -132,25 +133,25 @@ class RelayedRequest(Request):
             self._end(CLIENT_LEFT, "client_left")
 
     def withdraw(self) -> bool:
-        reply = self._reply
+        reply = self.reply
         if self._status or reply.begun or reply.status or self._dispatch.phase is Phase.SERVING:
             return False
         self._end(CLIENT_LEFT, WITHDRAWN)
         return True
 
     def pause(self) -> None:
-        self._reply.paused = True
-        self._unread = self._reply.writer.unread()
+        self.reply.paused = True
+        self._unread = self.reply.writer.unread()
         if self._dispatch.attempt is not None and not self._held:
             self._dispatch.attempt.pause()
 
     def resume(self) -> None:
-        self._reply.paused = False
+        self.reply.paused = False
         if self._dispatch.attempt is not None and not self._held:
             self._dispatch.attempt.resume()
 
     def save(self, writer: ResponseWriter) -> tuple[bytes, bytes] | None:
-        reply, attempt = self._reply, self._dispatch.attempt
+        reply, attempt = self.reply, self._dispatch.attempt
         history = reply.history
         alone = reply.writer is writer and not reply.filters and reply.captured is None
         if not alone or self.why_not_movable is not None or self.moving is not None:
@@ -163,7 +164,7 @@ class RelayedRequest(Request):
 
     def go_on(self, body: bytes, caller: AdmittedCaller | None, saved: bytes) -> bool:
         job = self.job
-        self._reply.go_on(None)  # whatever happens, the client has the beginning of a stream
+        self.reply.go_on(None)  # whatever happens, the client has the beginning of a stream
         try:
             job.admit(body, caller)
             self._continue(saved)
@@ -178,7 +179,7 @@ class RelayedRequest(Request):
         if context.continuer is None:
             raise replaced
         history, model = context.continuer.restore(self.job.path, saved, context.drivers, context.continuation_share)
-        self._reply.go_on(history)
+        self.reply.go_on(history)
         self._dispatch.job = self._join(context.continuer, history, model, replaced)
         self._dispatch.start()
 
@@ -201,17 +202,17 @@ class RelayedRequest(Request):
                 attempt.head = head
             if complete:
                 attempt.connection = None
-            if not self._reply.begun:
+            if not self.reply.begun:
                 begun = self._begin_answer(attempt, body, complete)
                 if begun is None:
                     return
                 body = begun
             if complete:
                 self._finish(attempt, body)
-            elif body and (problem := self._reply.write(body)) is not None:
-                self._spoil(attempt, problem)
+            elif body and (problem := self.reply.write(body)) is not None:
+                self.spoil(attempt, problem)
             elif attempt.connection is not None:
-                attempt.connection.fast_path = self._reply.fast_path
+                attempt.connection.fast_path = self.reply.fast_path
         except Exception as error:
             self.fail_alone(error)
 
@@ -233,7 +234,7 @@ class RelayedRequest(Request):
 
         ``None`` if it is too early, if the request is sent again instead, or if the answer was passed on as a whole.
         """
-        head, job, rest, judge, reply = attempt.head, self.job, self._rest, self._judge, self._reply
+        head, job, rest, judge, reply = attempt.head, self.job, self._rest, self._judge, self.reply
         assert head is not None
         at_once, is_first = job.raw and head.status < 400, not attempt.answered_at
         if not (body or complete or at_once):
@@ -258,7 +259,7 @@ class RelayedRequest(Request):
 
     def _begin_reply(self, attempt: Attempt, body: bytes, complete: bool) -> bytes | None:
         """Begin the reply with an answer that fits, or deliver it if it is whole; returns what is left to pass on."""
-        head, whole, route, job, reply = attempt.head, body, attempt.route, self.job, self._reply
+        head, whole, route, job, reply = attempt.head, body, attempt.route, self.job, self.reply
         assert head is not None
         refusal = self._judge.refusal
         if refusal is not None and complete and head.status in REFUSALS:
@@ -272,10 +273,10 @@ class RelayedRequest(Request):
         if renames and (chosen.name_there or chosen.model) != route.requested:
             reply.name_model(route.requested, stream=stream)
         if job.hides_usage and head.stream and head.status == 200:
-            reply.hide_usage()
+            reply.filters += (cut_usage,)  # the gateway asked for it
         origin = origin_lines(chosen.backend, chosen.model, route.reason._value_)  # .value takes 0.2 us in Python 3.10
         if reply.status:  # a progress report has begun it
-            self._reply = reply = reply.join(head, origin, chosen.backend)
+            self.reply = reply = reply.join(head, origin, chosen.backend)
             if reply.paused:
                 attempt.pause()
         else:
@@ -310,21 +311,21 @@ class RelayedRequest(Request):
     # --- an answer ends, or breaks
 
     def _finish(self, attempt: Attempt, body: bytes) -> None:
-        problem = self._reply.finish(body)
+        problem = self.reply.finish(body)
         if self._status:  # a writer has ended the request with an error
             return
         if problem is not None:
-            self._spoil(attempt, problem)
+            self.spoil(attempt, problem)
         else:
-            self._settle(attempt, self._reply.status)
+            self._settle(attempt, self.reply.status)
 
     def _complete(self, attempt: Attempt, ending: bytes) -> None:
         """End a stream that needs its engine no more, with ``ending``: the events that its client has not got."""
         attempt.cancel()
-        self._reply.is_over = False
-        self._reply.end(ending)
+        self.reply.is_over = False
+        self.reply.end(ending)
         if not self._status:  # its writer has not refused the last piece
-            self._settle(attempt, self._reply.status, served=False)
+            self._settle(attempt, self.reply.status, served=False)
 
     def _settle(self, attempt: Attempt, status: int, *, served: bool = True) -> None:
         """End the request as soon as its client has the answer, which is whole.
@@ -333,15 +334,15 @@ class RelayedRequest(Request):
         """
         if served:
             self._dispatch.job.served(attempt.route, status, self._judge.suspects)
-        writer = self._reply.writer
+        writer = self.reply.writer
         if not writer.holds_back:
             if not self._status:
-                self._end(self._reply.status, "served")
+                self._end(self.reply.status, "served")
             return
         writer.settle(self._settled)
         if not self._status:
             if status < 400 and self._rest is None:
-                attempt.counted(self._reply.measure())
+                attempt.counted(self.reply.measure())
             self._served_model = attempt.route.chosen.model
             self._dispatch.leave("served")
 
@@ -350,32 +351,32 @@ class RelayedRequest(Request):
         if self._status:
             return
         if error is None:
-            self._end(self._reply.status, "served")
+            self._end(self.reply.status, "served")
         else:
             self._end(error.status, error.code, error)
 
     def _lost(self, error: RequestError) -> None:
         """Retry or continue the request elsewhere, or fail it: its engine did with ``error``."""
-        if self._reply.begun:
+        if self.reply.begun:
             self._broke_off(error)
         elif self._hedge is None or not self._hedge.saves(error):
             self._dispatch.lost(error)
 
-    def _spoil(self, attempt: Attempt, problem: BrokenStream) -> None:
+    def spoil(self, attempt: Attempt, problem: BrokenStream) -> None:
         """Have another engine continue a stream that is not whole, or end it with an error."""
         attempt.cancel()
         if problem.differs and self._rest is not None and not self._rest.is_joined:
-            self._reply.begun = False
+            self.reply.begun = False
             self._dispatch.try_otherwise()
             return
         details = {"error": problem.error} if problem.error is not None else None
         error = UpstreamError(f"Backend '{attempt.upstream.name}' {problem.why}", details=details)
         too_long = context_error(problem.error, attempt.route.chosen, self.job.requirements)
         if too_long is not None:
-            self._reply.drop_head()
+            self.reply.drop_head()
             self.fail(too_long)
         elif blamed := problem.blamed:
-            self._reply.drop_head()
+            self.reply.drop_head()
             self.fail(EngineRefused(blamed, error.message, error.details))
         else:
             self._broke_off(error)
@@ -387,27 +388,29 @@ class RelayedRequest(Request):
 
         A stream of which the client has nothing is retried as if it had not begun.
         """
-        if self._reply.withdraw():
+        if self.reply.withdraw():
             self._dispatch.lost(error)
             return
-        dispatch, history = self._dispatch, self._reply.history
+        dispatch, history = self._dispatch, self.reply.history
         ending = None if history is None else history.ending()
         if ending is not None:
             dispatch.blame(error)
             self._complete(dispatch.current(), ending)
         elif history is None or (continuer := self.job.context.continuer) is None or not history.may_go_on():
-            dispatch.broke_off(error)
+            dispatch.blame(error)
+            self.fail(error)
         else:
             model = dispatch.current().route.chosen.model
-            dispatch.continue_as(self._join(continuer, history, model, error), error)
+            dispatch.job = self._join(continuer, history, model, error)
+            dispatch.lost(error)
 
     def _join(self, continuer: Continuer, history: KeptStream, model: str, error: RequestError) -> ContinuationJob:
         """The rest of the stream, which broke off with ``error``. Its answer will be joined to what the client has."""
         rest = self._rest
         if rest is None:
-            self._rest = rest = ContinuationJob(self.job, history, continuer, model, self._dispatch.retries)
-        rest.broke(error, self._reply, self._rejoined)
-        self._reply = rest.reply
+            self._rest = rest = ContinuationJob(self.job, history, continuer, model, self._dispatch.state.retries)
+        rest.broke(error, self.reply, self._rejoined)
+        self.reply = rest.reply
         return rest
 
     def _accept(self, attempt: Attempt, head: AnswerHead, rest: ContinuationJob) -> bool:
@@ -434,7 +437,7 @@ class RelayedRequest(Request):
         continuer, attempt = self.job.context.continuer, self.attempt
         if continuer is None:
             raise CannotContinue("The request stays where it is: no plugin moves live streams")
-        if attempt is None or not self._reply.begun:
+        if attempt is None or not self.reply.begun:
             raise CannotContinue("The request has no answer yet")
         move = Move(self, attempt, destination, engine_request, cause)
         self.moving = move.abandon
@@ -445,33 +448,29 @@ class RelayedRequest(Request):
 
     @property
     def why_not_movable(self) -> str | None:
-        history = self._reply.history
+        history = self.reply.history
         if self._status:
             return "it has ended"
-        if not (self._reply.begun and self._reply.status):
+        if not (self.reply.begun and self.reply.status):
             return "its answer has not begun"
         if history is None:
             return "it is not a stream that another backend could continue"
         return history.why_not_movable() or None
 
-    @property
-    def reply(self) -> Reply:
-        return self._reply
-
     def movable(self) -> KeptStream:
-        history, why = self._reply.history, self.why_not_movable
+        history, why = self.reply.history, self.why_not_movable
         if history is None or why:
             raise CannotContinue(f"The request stays where it is: {why}")
         return history
 
     def hold(self) -> None:
         self._held = True
-        if not self._reply.paused:
+        if not self.reply.paused:
             self._dispatch.current().pause()
 
     def read_on(self) -> None:
         self._held = False
-        if not self._status and not self._reply.paused and self._dispatch.attempt is not None:
+        if not self._status and not self.reply.paused and self._dispatch.attempt is not None:
             self._dispatch.attempt.resume()
 
     def adopt(self, attempt: Attempt, reply: JoinedReply) -> bool:
@@ -479,17 +478,14 @@ class RelayedRequest(Request):
             return False
         self._held = False
         self._dispatch.replace(attempt, "moved")
-        reply.paused = self._reply.paused
-        self._reply = reply
+        reply.paused = self.reply.paused
+        self.reply = reply
         self.moves += 1
         if reply.paused:
             attempt.pause()
         else:
             attempt.await_more()
         return True
-
-    def spoiled(self, problem: BrokenStream) -> None:
-        self._spoil(self._dispatch.current(), problem)
 
     # --- time limits
 
@@ -511,7 +507,7 @@ class RelayedRequest(Request):
 
     def _keep_alive(self, now: float, heartbeat: float, *, advanced: bool) -> None:
         """Ping the client of a stream that has been silent for ``heartbeat`` seconds; it ``advanced`` just now."""
-        needs, reply = self.job.requirements, self._reply
+        needs, reply = self.job.requirements, self.reply
         if needs is None or not needs.stream or self.job.raw or not reply.form.is_checked:
             return
         if advanced or not self._ping_at:
@@ -523,19 +519,19 @@ class RelayedRequest(Request):
     def _expire(self, attempt: Attempt) -> None:
         """End the request, whose time is over. That is the engine's fault, unless its client was slow to read."""
         error = attempt.expire_total()
-        if attempt.sent_at and not self._reply.paused:
+        if attempt.sent_at and not self.reply.paused:
             self._dispatch.blame(error)
         self.cancel(error)
 
     def _check_client(self, attempt: Attempt) -> None:
         """End the request if its client has read nothing since the last check: it occupies an engine."""
-        unread = self._reply.writer.unread()
+        unread = self.reply.writer.unread()
         if unread < self._unread:
             self._unread = unread
             attempt.await_client()
             return
         self._dispatch.cancel()  # first: nothing of the answer may come while its writer closes
-        self._reply.writer.abort()
+        self.reply.writer.abort()
         self._end(CLIENT_LEFT, "client_left")
 
     # --- the end
@@ -550,7 +546,7 @@ class RelayedRequest(Request):
         if self._status:
             return
         attempt = self._dispatch.attempt
-        if self._reply.is_over and attempt is not None:
+        if self.reply.is_over and attempt is not None:
             try:
                 self._complete(attempt, b"")
             except Exception as refused:
@@ -561,18 +557,18 @@ class RelayedRequest(Request):
         self._dispatch.cancel()  # first: nothing of the answer may come while its writer closes
         if self._rest is not None:
             error = self._rest.failed(error)
-        elif not self._reply.begun:
+        elif not self.reply.begun:
             job.context.refused(job.request_id, job.key, job.requirements, error)
         try:
-            self._reply.fail(error, job.request_id, self._dispatch.sent)
+            self.reply.fail(error, job.request_id, self._dispatch.sent)
         except Exception:
             defect("a client could not be told of an error")
-            self._reply.writer.abort()
+            self.reply.writer.abort()
         self._end(error.status, error.code, error)
 
     def _end(self, status: int, outcome: str, error: RequestError | None = None) -> None:
         self._status = status
-        answer, attempt = self._reply.measure(), self._dispatch.attempt
+        answer, attempt = self.reply.measure(), self._dispatch.attempt
         if attempt is not None and outcome == "served" and status < 400 and self._rest is None:
             attempt.counted(answer)
         if self._hedge is not None:
@@ -583,7 +579,7 @@ class RelayedRequest(Request):
         self.end(status, outcome, error, answer, model)
         if self.moving is not None:
             self.moving()
-        if self._reply.history is not None:
-            self._reply.history.release()
+        if self.reply.history is not None:
+            self.reply.history.release()
         if self._rest is not None:
             self._rest.reply.release()

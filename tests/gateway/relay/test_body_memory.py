@@ -139,7 +139,7 @@ async def test_a_live_stream_that_others_could_continue_keeps_its_body_once(
     assert isinstance(exchange, RelayedRequest)
     assert served.calls[0].body != exchange.job.body, "the engine gets a changed copy"
     assert exchange._dispatch.current().body == b""
-    history = exchange._reply.history
+    history = exchange.reply.history
     assert isinstance(history, StreamHistory)
     assert history.body is exchange.job.body
     rest.set()

@@ -13,7 +13,7 @@ from enginehouse.domain.tokens import Tokens
 from enginehouse.interfaces.continuers import KeptStream
 from enginehouse.relay.answers.json_in_pieces import JsonInPieces
 from enginehouse.relay.answers.renaming import RenamedPieces, renaming
-from enginehouse.relay.events.added_fields import Cut, cut_usage, joined_cuts
+from enginehouse.relay.events.added_fields import Cut, joined_cuts
 from enginehouse.relay.events.sse import comment, data_of, data_of_typed, framed, is_whole, whole_events
 from enginehouse.relay.events.stream_check import BrokenStream, StreamCheck
 from enginehouse.relay.events.stream_form import StreamForm
@@ -66,8 +66,6 @@ class Reply:
     _stream: bool = False
     _meter: AnswerMeter | None = None
     _whole: bytes = b""
-    _is_named: bool = False
-    _hides_usage: bool = False
     _renamed: RenamedPieces | None = None
 
     def __init__(self, writer: ResponseWriter, form: StreamForm) -> None:
@@ -103,16 +101,8 @@ class Reply:
 
     def name_model(self, name: str, *, stream: bool) -> None:
         """Have the client get ``name`` as the model, in an answer or a ``stream`` that begins now."""
-        if not self._is_named:
-            self._is_named = True
-            self._renamed = None if stream else RenamedPieces(name)
-            self.filters += (self._renamed or renaming(name),)
-
-    def hide_usage(self) -> None:
-        """Keep the usage from the client, in a stream that begins now: it was the gateway that asked for it."""
-        if not self._hides_usage:
-            self._hides_usage = True
-            self.filters += (cut_usage,)
+        self._renamed = None if stream else RenamedPieces(name)
+        self.filters += (self._renamed or renaming(name),)
 
     def keep(self, history: KeptStream | None) -> None:
         """Let ``history``, if it can be continued, keep the stream that begins now."""
@@ -138,7 +128,8 @@ class Reply:
         self.begun = False
         self._held = b""
         self._check = None
-        self.history = self.fast_path = None
+        self.history = self.fast_path = self._renamed = None
+        self.filters = ()
         return True
 
     def drop_head(self) -> None:

@@ -54,33 +54,24 @@ class Dispatch:
 
     If its engine fails it, the job is sent once more, as far as ``decide`` says so.
 
-    ``attempt``: the current one. ``attempts``: those that have ended, in order. ``job``: the rest to be served.
-    ``place``: in the waiting room, set while it waits for its model, and so has no attempt.
+    ``attempt``: the current one. ``attempts``: those that have ended, in order. ``state``: what has failed so far.
+    ``job``: the rest to be served. ``place``: in the waiting room, set while it waits for its model, and so has no
+    attempt.
     """
 
     def __init__(self, job: Job, sender: AttemptSender) -> None:
         self.job = job
         self._sender: AttemptSender | None = sender
-        self._state = _UNTRIED
+        self.state = _UNTRIED
         self.attempt: Attempt | None = None
         self.attempts: list[AttemptFacts] = []
         self.place: WaitingPlace | None = None
-
-    @property
-    def retries(self) -> int:
-        """How often the job was sent again."""
-        return self._state.retries
 
     @property
     def sent(self) -> int:
         """How many attempts have reached an engine, or may have."""
         current = self.attempt is not None and self.attempt.sent_at > 0
         return sum([each.sent > 0 for each in self.attempts]) + current
-
-    @property
-    def failed(self) -> tuple[str, ...]:
-        """The replicas that failed the job."""
-        return self._state.failed
 
     @property
     def phase(self) -> Phase:
@@ -199,21 +190,11 @@ class Dispatch:
         attempt.cancel()
         self._carry_out(Otherwise.FAIL if wrong else self._decide(Outcome.PROMPT_LOST), error)
 
-    def broke_off(self, error: RequestError) -> None:
-        """Fail the job with ``error``: its engine broke off in the middle of the answer."""
-        self.blame(error)
-        self._carry_out(Otherwise.FAIL, error)
-
     def blame(self, error: RequestError) -> None:
         """Count ``error`` against the engine of the current attempt, unless an operator unloads its model."""
         attempt = self.current()
         if attempt.slot is None or not attempt.slot.unloaded:
             self.job.context.fleet.failed(attempt.upstream.name, error.message)
-
-    def continue_as(self, job: Job, error: RequestError) -> None:
-        """Continue with ``job``, the rest of an answer that the engine broke off with ``error``."""
-        self.job = job
-        self.lost(error)
 
     def try_otherwise(self) -> None:
         """Ask the same engine once more, in the job's next way."""
@@ -225,14 +206,14 @@ class Dispatch:
 
     def send_anew(self) -> None:
         """Send the job once more, on a new connection: the kept one was stale, which is not a failure of the engine."""
-        attempt, state = self.current(), self._state
-        self._state = state._replace(stale=(*state.stale, attempt.route.chosen.replica))
+        attempt, state = self.current(), self.state
+        self.state = state._replace(stale=(*state.stale, attempt.route.chosen.replica))
         self.job.context.counters.stale[attempt.upstream.name] += 1
         self._send(prepared=True)
 
     def exclude(self, attempt: Attempt) -> None:
         """Count the replica of ``attempt`` among those that failed the job."""
-        self._state = self._state._replace(failed=(*self._state.failed, attempt.route.chosen.replica))
+        self.state = self.state._replace(failed=(*self.state.failed, attempt.route.chosen.replica))
 
     # --- from the waiting room
 
@@ -241,7 +222,7 @@ class Dispatch:
         if place is None:
             return None
         try:
-            return job.reroute(place.route, self.failed)
+            return job.reroute(place.route, self.state.failed)
         except Exception as error:
             with log_context.named(job):
                 raise client_error(error) from None
@@ -275,7 +256,7 @@ class Dispatch:
 
     def _start_over(self, place: WaitingPlace) -> None:
         """Find another route, for the model is lost."""
-        route = self.job.route(self.failed)
+        route = self.job.route(self.state.failed)
         self._follow(route, b"" if route.waits else self.job.body_for(route), place.ticket.arrived, place.since)
 
     # --- from the queue
@@ -318,7 +299,7 @@ class Dispatch:
             job.context.waiting_room.join(place.ticket, self, place.backlogs(job))  # which may bind it at once
         except QueueFull:
             self.place = None
-            found = job.find_route((*self.failed, *place.replicas(job)))
+            found = job.find_route((*self.state.failed, *place.replicas(job)))
             if found is None or found[0].waits:
                 raise
             self._begin(*found, arrived)
@@ -349,7 +330,7 @@ class Dispatch:
 
     def _send(self, *, prepared: bool = False) -> None:
         """Have the current attempt sent; first, a job that ``prepares`` is ``prepared``."""
-        attempt, sender, state = self.attempt, self._sender, self._state
+        attempt, sender, state = self.attempt, self._sender, self.state
         assert attempt is not None
         assert sender is not None
         if self.job.prepares and not prepared:
@@ -388,7 +369,7 @@ class Dispatch:
         )
         in_budget = context.budget.has_room(context.clock.now())
         find = job.find_route if not unfit else lambda failed: job.find_route((*failed, *unfit))
-        decision = decide(failed, self._state, job.max_retries, find, in_budget=in_budget)
+        decision = decide(failed, self.state, job.max_retries, find, in_budget=in_budget)
         if decision is Otherwise.SPENT:
             context.counters.retries_refused["continuation" if job.continues else "retry"] += 1
         return decision
@@ -415,12 +396,12 @@ class Dispatch:
         """Begin the attempt of ``decision``, if it is one. The current attempt ends with ``outcome``."""
         if not isinstance(decision, SendAgain):
             return False
-        attempt, context, before = self.current(), self.job.context, self._state
+        attempt, context, before = self.current(), self.job.context, self.state
         waiting_since = attempt.waiting_since
         if attempt.sent_at:
             context.budget.take(context.clock.now())
         self.leave(outcome, why)
-        self._state = state = decision.state
+        self.state = state = decision.state
         try:
             self._follow(decision.route, decision.body, waiting_since)
         except RequestError as error:

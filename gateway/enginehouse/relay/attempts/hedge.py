@@ -191,7 +191,7 @@ class Hedge:
         """The way to another ready replica of the same model, and the body for it."""
         dispatch, job = self._dispatch, self._dispatch.job
         first, history = dispatch.current().route.chosen, job.history
-        found = job.find_route((*dispatch.failed, first.replica))
+        found = job.find_route((*dispatch.state.failed, first.replica))
         self._history, job.history = job.history, history
         if found is None:
             return None

@@ -33,9 +33,7 @@ class MovableStream(Receiver, Protocol):
     """
 
     job: Job
-
-    @property
-    def reply(self) -> Reply: ...
+    reply: Reply
 
     @property
     def attempt(self) -> Attempt | None: ...
@@ -55,8 +53,8 @@ class MovableStream(Receiver, Protocol):
     def adopt(self, attempt: Attempt, reply: JoinedReply) -> bool:
         """Leave the source for ``attempt`` and ``reply``. ``False`` if the stream has ended."""
 
-    def spoiled(self, problem: BrokenStream) -> None:
-        """Treat a problem of the destination's answer as one of the stream's own engine."""
+    def spoil(self, attempt: Attempt, problem: BrokenStream) -> None:
+        """Have another engine continue a stream that is not whole, or end it with an error."""
 
     def fail_alone(self, error: Exception) -> None:
         """End the stream because of ``error``, which is handled now."""
@@ -212,7 +210,7 @@ class Move:
             if problem is not None or complete:
                 self._fail(problem.why if problem is not None else "ended at once")
         elif problem is not None:
-            self._stream.spoiled(problem)
+            self._stream.spoil(attempt, problem)
         elif complete:
             self._stream.answer(None, b"", True)
 
