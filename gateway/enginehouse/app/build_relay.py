@@ -11,11 +11,9 @@ from enginehouse.engines.launch_line import launch_spec
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.launch_spec import LaunchSpec
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.endpoints import Endpoints
 from enginehouse.relay.engine_facts import EngineFacts
 from enginehouse.relay.retries import ContinuationRules, HedgeDelay
 from enginehouse.routing.body.rewrite import FiltersByName
-from enginehouse.routing.models_to_try import ModelsToTry
 from enginehouse.scheduling.scheduling_rules import scheduling_limits
 
 Drivers = Mapping[str, DriverSupport]
@@ -38,11 +36,10 @@ def configure_relay(context: RelayContext, config: Config, drivers: Drivers) -> 
     context.drivers = by_backend
     context.continuation = ContinuationRules(config)
     context.engine_facts = EngineFacts(by_backend, _launch_specs(config, drivers), context.clock.now)
-    context.endpoints = Endpoints(
-        {backend: frozenset(each.driver.endpoints) for backend, each in by_backend.items()},
-        {name: frozenset(model.endpoints) for name, model in config.models.items() if model.endpoints is not None},
-        ModelsToTry(aliases, routing.fallbacks),
-    )
+    context.endpoints = {backend: frozenset(each.driver.endpoints) for backend, each in by_backend.items()}
+    context.declared_endpoints = {
+        name: model.endpoints for name, model in config.models.items() if model.endpoints is not None
+    }
     context.unlisted_models = frozenset(name for name, model in config.models.items() if model.unlisted)
     context.filters = FiltersByName(config.models, aliases)
 

@@ -121,8 +121,7 @@ class _LateContext:
 
         def native(path: str, model: str) -> Sequence[str]:
             # interceptors read OpenAI's requests and answers
-            context = self.context
-            return () if reads_requests else context.endpoints.native(path, model, context.fleet.snapshot)
+            return () if reads_requests else self.context.native(path, model)
 
         def knows(model: str) -> bool:
             return self.context.knows_model(model)

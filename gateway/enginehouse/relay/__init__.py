@@ -10,7 +10,7 @@ The parts, from the top down::
     live          a live request, as others see it
     attempts      takes a job to an engine, and to another one if the first fails it
     jobs          what each kind of request needs of an engine
-    context       what all of them share; endpoints, engine_facts, queue_slot, middleware and web_socket_server serve it
+    context       what all of them share; engine_facts, queue_slot, middleware and web_socket_server serve it
     retries       decides whether a request is sent again, within the budget
     upstream      connections to engines
     answers       the answer that a client gets

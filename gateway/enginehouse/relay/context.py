@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from typing import Final
 
 from enginehouse.aio.clock import Clock
 from enginehouse.domain.errors import RequestError, Unauthorized
@@ -18,7 +19,6 @@ from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.protocols import ClientProtocol
 from enginehouse.interfaces.schedulers import CallerTurns
 from enginehouse.relay.answers.engine_error import retry_after
-from enginehouse.relay.endpoints import Endpoints
 from enginehouse.relay.engine_facts import EngineFacts
 from enginehouse.relay.engine_memory import EngineMemory, EngineShare
 from enginehouse.relay.middleware import Middleware
@@ -33,6 +33,9 @@ from enginehouse.telemetry.counters import Counters
 from enginehouse.telemetry.observers import Observers, notify
 from enginehouse.telemetry.tracer import Tracer
 
+_OPENAI: Final = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings"})
+"""What every engine serves."""
+
 
 class RelayContext:
     """The parts of the gateway that live requests use and report to: counters, decisions, activity and observers.
@@ -40,7 +43,8 @@ class RelayContext:
     ``app.build_relay`` sets the fields of the class when the gateway is built. A reload of the configuration replaces
     them, ``router``, ``upstreams`` and the share of ``budget``.
 
-    - ``endpoints``: the paths that engines serve themselves. ``protocols`` translate others, by path.
+    - ``endpoints``: the paths that engines serve themselves, by backend, as its driver says. ``declared_endpoints``, by
+      model, win. ``protocols`` translate others, by path.
     - ``hedging``: ``None`` where slow streams are not asked of a second replica.
     - ``gather``: requests without a stream are relayed as streams.
     - ``hold_answers``: answers without a stream, up to so many bytes, are delivered when they are whole.
@@ -74,7 +78,8 @@ class RelayContext:
     drivers: Mapping[str, DriverSupport]
     continuation: ContinuationRules
     engine_facts: EngineFacts
-    endpoints: Endpoints
+    endpoints: Mapping[str, Collection[str]]
+    declared_endpoints: Mapping[str, Collection[str]]
     filters: FiltersByName
     unlisted_models: Collection[str]
 
@@ -144,7 +149,18 @@ class RelayContext:
 
     def knows_model(self, name: str) -> bool:
         """Whether requests may name this model."""
-        return self.endpoints.knows(name, self.fleet.snapshot)
+        return self.router.others.knows(name) or bool(self.fleet.snapshot.candidates(name))
+
+    def native(self, path: str, model: str) -> Sequence[str]:
+        """The backends that may serve ``model``, if every replica there has ``path``; else none."""
+        snapshot = self.fleet.snapshot
+        names = (model, *[each.model for each in self.router.others.of(model, snapshot)])
+        candidates = [each for name in names for each in snapshot.candidates(name)]
+        return [each.backend for each in candidates] if all(self._has(path, each) for each in candidates) else ()
+
+    def _has(self, path: str, candidate: Candidate) -> bool:
+        declared = self.declared_endpoints.get(candidate.model)
+        return path in _OPENAI or path in (self.endpoints.get(candidate.backend, ()) if declared is None else declared)
 
     def moved(self, request_id: bytes, source: str, destination: str, gap: float, outcome: str) -> None:
         """Count a stream that was moved, whose client waited ``gap`` seconds for its next event."""
@@ -160,7 +176,7 @@ class RelayContext:
         Clients without a valid key are only counted. Otherwise they could push all other decisions out.
         """
         model = requirements.model if requirements is not None else ""
-        known = self.router.names(model) or self.fleet.snapshot.candidates(model)
+        known = self.router.others.names(model) or self.fleet.snapshot.candidates(model)
         self.counters.refuse(error.code, model if known else "")
         if not isinstance(error, Unauthorized):
             self.decisions.refused(request_id, caller, model, error)

@@ -350,7 +350,7 @@ def traced_request(
 def _known_model(job: Job, record: RequestRecord) -> str:
     """The model that the client asked for, or else the one that served it; empty if the gateway knows neither."""
     context, asked = job.context, record.asked
-    if asked is not None and (context.router.names(asked) or context.fleet.snapshot.candidates(asked)):
+    if asked is not None and (context.router.others.names(asked) or context.fleet.snapshot.candidates(asked)):
         return shortened(asked)
     return shortened(record.model or "")
 

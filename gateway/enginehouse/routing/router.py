@@ -44,7 +44,7 @@ class Router:
     which the strategies have. ``now``: the clock; ``zones``: those of ``[zones]``, and ``rules``: those of
     ``[[routing.rules]]``; ``has_rules``: whether there are any of them. ``filter_drops`` counts the candidates that
     each filter dropped. ``hand_over``: the plugin by which two engines serve a request, if there is one;
-    ``hands_over``: whether a strategy makes use of it.
+    ``hands_over``: whether a strategy makes use of it. ``others``: of aliases and fallbacks.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Router:
         self.strategies = strategies
         self.hand_over: Final = hand_over  # not a HandOver: compiled code would raise TypeError for a wrong result
         self.hands_over: Final = strategies.hands_over and hand_over is not None
-        self._others = ModelsToTry(aliases, fallbacks)
+        self.others = ModelsToTry(aliases, fallbacks)
         self._kept: Sequence[Candidate] = ()
         self.sampled = (
             *self._extractors,
@@ -190,7 +190,7 @@ class Router:
         If it is for an alias, it was the turn of the target that was tried first. Attempts that follow are no turns:
         the alias has its shares of requests.
         """
-        self._others.count_turn(route.attempted[0], route.attempted[1])
+        self.others.count_turn(route.attempted[0], route.attempted[1])
 
     def carry_out(self, requirements: Requirements, route: Route) -> None:
         """Note that a request takes ``route`` now, and set what follows it there. Call it once, before it is sent.
@@ -272,10 +272,6 @@ class Router:
         except RequestError as error:
             return recorder.explanation(None, error)
 
-    def names(self, model: str) -> bool:
-        """Whether the configuration names ``model`` as an alias or with fallbacks; patterns name nothing."""
-        return self._others.names(model)
-
     def refused(self, requirements: Requirements, snapshot: Snapshot, traced_at: float) -> RouteDetails:
         """The figures of a decision, begun at ``traced_at``, that found no replica."""
         runner = self.strategies.runner(requirements.model, requirements)
@@ -328,8 +324,8 @@ class Router:
         """The models to try after those that were tried, and these: a rule may give the request to another one."""
         model, effects = requirements.model, requirements.rule_effects
         if effects is None or not effects.model:
-            return self._others.of(model, snapshot), (model,)
-        models = [ModelToTry(effects.model, Reason.ALIAS), *self._others.of(effects.model, snapshot)]
+            return self.others.of(model, snapshot), (model,)
+        models = [ModelToTry(effects.model, Reason.ALIAS), *self.others.of(effects.model, snapshot)]
         if effects.spare:
             models.append(ModelToTry(effects.spare, Reason.FALLBACK))
         return models, ()
