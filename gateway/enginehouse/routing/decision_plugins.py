@@ -123,18 +123,14 @@ class FilterChain:
         """
         for position, before, kept in self._stages(requirements, candidates):
             if not kept:
-                if error := self._own_refusal(position, requirements, before):
+                plugin, filter = self._filters[position]
+                with plugin_errors(plugin):
+                    error = filter.refusal(requirements, before)
+                if error is not None:
                     return error
                 missing = self._missing(position, requirements, before)
                 return _lacking(model, missing, requirements, before) if missing else _unhealthy(model, before)
         return _unhealthy(model, candidates)
-
-    def _own_refusal(
-        self, position: int, requirements: Requirements, candidates: Sequence[Candidate]
-    ) -> RequestError | None:
-        plugin, filter = self._filters[position]
-        with plugin_errors(plugin):
-            return filter.refusal(requirements, candidates)
 
     def _stages(
         self, requirements: Requirements, candidates: Sequence[Candidate]
@@ -259,7 +255,10 @@ class StrategyRunner:
         self, requirements: Requirements, candidates: Sequence[Candidate], prefill: Candidate
     ) -> Candidate | None:
         with plugin_errors(self._plugin):
-            return self._decode_of(requirements, candidates, prefill)
+            chosen = self._strategy.pick_decode(requirements, candidates, prefill)
+            if chosen is None or any(candidate is chosen for candidate in candidates):
+                return chosen  # type: ignore[no-any-return]
+            raise self._wrong(chosen, "pick_decode", "a candidate")
 
     def placed(self, requirements: Requirements, chosen: Candidate, prefill: Candidate | None) -> Placement | None:
         """Tell the strategy that a request goes to ``chosen``; what follows it there, if anything does.
@@ -324,14 +323,6 @@ class StrategyRunner:
         if isinstance(chosen, Candidate):
             raise wrong_result(self._plugin, f"picked '{chosen.replica}', which is none of the given candidates")
         raise wrong_result(self._plugin, f"picked {of_type(chosen)} instead of a candidate")
-
-    def _decode_of(
-        self, requirements: Requirements, candidates: Sequence[Candidate], prefill: Candidate
-    ) -> Candidate | None:
-        chosen = self._strategy.pick_decode(requirements, candidates, prefill)
-        if chosen is None or any(candidate is chosen for candidate in candidates):
-            return chosen  # type: ignore[no-any-return]
-        raise self._wrong(chosen, "pick_decode", "a candidate")
 
     def _explained(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
         verdicts: Any = self._strategy.explain(requirements, candidates)

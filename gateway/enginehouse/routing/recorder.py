@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from enginehouse.domain.errors import RequestError
-from enginehouse.domain.explanation import ExplainedCandidate, Explanation, PrefixFacts, RouteDetails, Verdict
+from enginehouse.domain.explanation import ExplainedCandidate, Explanation, RouteDetails, Verdict
 from enginehouse.domain.replica import Candidate, Route, Snapshot
 from enginehouse.domain.requirements import Requirements
 from enginehouse.routing.decision_plugins import Drop, FilterChain, StrategyRunner
@@ -69,12 +69,9 @@ class Recorder:
             chosen=chosen.replica if chosen is not None else None,
             waits=(route is not None and route.waits) or msgspec.UNSET,
             prefill=route.prefill.replica if route is not None and route.prefill is not None else msgspec.UNSET,
-            prefix=self._prefix(chosen),
+            prefix=self._runner_of(chosen.model).prefix(self._requirements, chosen) if chosen is not None else None,
             error=error.envelope()["error"] if error is not None else None,
         )
-
-    def _prefix(self, chosen: Candidate | None) -> PrefixFacts | None:
-        return self._runner_of(chosen.model).prefix(self._requirements, chosen) if chosen is not None else None
 
 
 def _passed_over(candidate: ExplainedCandidate) -> ExplainedCandidate:
