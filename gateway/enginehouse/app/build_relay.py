@@ -12,7 +12,7 @@ from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.launch_spec import LaunchSpec
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.engine_facts import EngineFacts
-from enginehouse.relay.retries import ContinuationRules, HedgeDelay
+from enginehouse.relay.retries import HedgeDelay
 from enginehouse.routing.body.rewrite import FiltersByName
 from enginehouse.scheduling.scheduling_rules import scheduling_limits
 
@@ -24,23 +24,15 @@ def configure_relay(context: RelayContext, config: Config, drivers: Drivers) -> 
     routing, by_backend = config.routing, drivers_by_backend(config, drivers)
     aliases = Aliases(routing.aliases)
     context.waiting_room.configure(scheduling_limits(config), config.scheduling.priorities)
-    context.max_retries = routing.max_retries
+    context.config = config
     context.budget.share = routing.retry_budget
     context.gather = routing.gather and context.continuer is not None
-    context.hold_answers = config.server.hold_answers
     context.heartbeat = config.streams.heartbeat
-    context.renames = routing.answer_model == "asked"
     context.hash_users = config.auth.hash_users
-    context.key_names = config.auth.key_names
     context.hedging = _hedge_delay(routing.hedge_after, context.hedging)
     context.drivers = by_backend
-    context.continuation = ContinuationRules(config)
     context.engine_facts = EngineFacts(by_backend, _launch_specs(config, drivers), context.clock.now)
     context.endpoints = {backend: frozenset(each.driver.endpoints) for backend, each in by_backend.items()}
-    context.declared_endpoints = {
-        name: model.endpoints for name, model in config.models.items() if model.endpoints is not None
-    }
-    context.unlisted_models = frozenset(name for name, model in config.models.items() if model.unlisted)
     context.filters = FiltersByName(config.models, aliases)
 
 

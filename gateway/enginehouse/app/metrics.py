@@ -229,7 +229,7 @@ def _born_requests(context: RelayContext) -> Iterator[Labels]:
     """Of each replica and key, from the start: the usual statuses, with the reasons that routes may have."""
     reasons = [Reason.MATCH, Reason.RETRY]
     reasons += [Reason.HEDGE] if context.hedging is not None else []
-    found, keys = _replicas(context), context.key_names
+    found, keys = _replicas(context), context.config.auth.key_names
     for key in keys[: max(1, context.counters.max_series // max(1, len(found)))]:
         for each in found:
             for status in _STATUSES:

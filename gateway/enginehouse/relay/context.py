@@ -7,6 +7,8 @@ from functools import partial
 from typing import Final
 
 from enginehouse.aio.clock import Clock
+from enginehouse.config.schema import Config
+from enginehouse.config.section import BrokenStreamRule
 from enginehouse.domain.errors import RequestError, Unauthorized
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
@@ -22,7 +24,7 @@ from enginehouse.relay.answers.engine_error import retry_after
 from enginehouse.relay.engine_facts import EngineFacts
 from enginehouse.relay.engine_memory import EngineMemory, EngineShare
 from enginehouse.relay.middleware import Middleware
-from enginehouse.relay.retries import ContinuationRules, HedgeDelay, RetryBudget
+from enginehouse.relay.retries import HedgeDelay, RetryBudget
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.relay.web_socket_server import WebSocketServer
 from enginehouse.routing.body.rewrite import FiltersByName
@@ -43,16 +45,13 @@ class RelayContext:
     ``app.build_relay`` sets the fields of the class when the gateway is built. A reload of the configuration replaces
     them, ``router``, ``upstreams`` and the share of ``budget``.
 
-    - ``endpoints``: the paths that engines serve themselves, by backend, as its driver says. ``declared_endpoints``, by
-      model, win. ``protocols`` translate others, by path.
+    - ``config``: the configuration in force.
+    - ``endpoints``: the paths that engines serve themselves, by backend, as its driver says. ``protocols`` translate
+      others, by path.
     - ``hedging``: ``None`` where slow streams are not asked of a second replica.
     - ``gather``: requests without a stream are relayed as streams.
-    - ``hold_answers``: answers without a stream, up to so many bytes, are delivered when they are whole.
     - ``heartbeat``: the seconds of silence after which a stream gets a ping; 0 for none.
-    - ``renames``: answers have the model's name that the client asked for.
     - ``hash_users``: end users are known by hashes of their names.
-    - ``key_names``: those of the keys, or an empty one if none are set.
-    - ``unlisted_models``: those that no list and no error names.
     - ``upstreams``: every backend, by name. ``drivers``: theirs.
     - ``engine_memory``: what is held of engines' answers. ``continuation_share``, ``gathered_share``: in it.
     - ``continuer``: keeps streams, so that another engine can go on with them; ``None`` if no plugin does.
@@ -67,21 +66,15 @@ class RelayContext:
     - ``queues``: those of the backends that the gateway launches, and of those with a limit.
     """
 
-    max_retries: int
+    config: Config
     hedging: HedgeDelay | None
     gather: bool
-    hold_answers: int
     heartbeat: float
-    renames: bool
     hash_users: bool
-    key_names: Sequence[str]
     drivers: Mapping[str, DriverSupport]
-    continuation: ContinuationRules
     engine_facts: EngineFacts
     endpoints: Mapping[str, Collection[str]]
-    declared_endpoints: Mapping[str, Collection[str]]
     filters: FiltersByName
-    unlisted_models: Collection[str]
 
     def __init__(
         self,
@@ -147,6 +140,11 @@ class RelayContext:
         if seconds:
             self.fleet.leave_alone(backend, seconds)
 
+    def broken_stream(self, model: str) -> BrokenStreamRule:
+        """The rule for a stream of ``model`` whose engine breaks."""
+        settings = self.config.models.get(model)
+        return (settings.broken_stream if settings is not None else None) or self.config.routing.broken_stream
+
     def knows_model(self, name: str) -> bool:
         """Whether requests may name this model."""
         return self.router.others.knows(name) or bool(self.fleet.snapshot.candidates(name))
@@ -159,7 +157,8 @@ class RelayContext:
         return [each.backend for each in candidates] if all(self._has(path, each) for each in candidates) else ()
 
     def _has(self, path: str, candidate: Candidate) -> bool:
-        declared = self.declared_endpoints.get(candidate.model)
+        settings = self.config.models.get(candidate.model)
+        declared = settings.endpoints if settings is not None else None
         return path in _OPENAI or path in (self.endpoints.get(candidate.backend, ()) if declared is None else declared)
 
     def moved(self, request_id: bytes, source: str, destination: str, gap: float, outcome: str) -> None:

@@ -244,7 +244,7 @@ class RelayedRequest(Request):
         if is_first and judge.turns_away(attempt, body, complete):
             return None
         if not at_once and not (complete and is_first):
-            body = attempt.hold(body, job.context.hold_answers, complete=complete)
+            body = attempt.hold(body, job.context.config.server.hold_answers, complete=complete)
             if not (body or complete):
                 return None
         if complete and head.status >= 400 and not is_first and self._dispatch.goes_elsewhere(body):
@@ -269,8 +269,8 @@ class RelayedRequest(Request):
             head, whole = readable_error(head, whole, reply.form, chosen, job.requirements)
         stream = head.stream and not job.raw
         is_named = head.stream or (head.json and not reply.status)  # JSON in a begun stream becomes an error event
-        renames = job.context.renames and not job.raw and head.status < 300 and is_named
-        if renames and (chosen.name_there or chosen.model) != route.requested:
+        differs = (chosen.name_there or chosen.model) != route.requested and not job.raw and head.status < 300
+        if differs and is_named and job.context.config.routing.answer_model == "asked":
             reply.name_model(route.requested, stream=stream)
         if job.hides_usage and head.stream and head.status == 200:
             reply.filters += (cut_usage,)  # the gateway asked for it

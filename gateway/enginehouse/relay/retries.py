@@ -8,8 +8,6 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from enginehouse.config.routing import HedgeAfter
-from enginehouse.config.schema import Config
-from enginehouse.config.section import BrokenStreamRule
 from enginehouse.domain.errors import ReplicaLost, RequestError, UpstreamInvalid, UpstreamTimeout
 from enginehouse.domain.replica import Route
 
@@ -268,21 +266,3 @@ class HedgeDelay:
         self._seen[model] += 1
         if self._seen[model] % _RENEW_EVERY == 0:
             self._found[model] = sorted(last)[-(-len(last) * share // 100) - 1]
-
-
-class ContinuationRules:
-    """``migrate_timeout``: the time limit in seconds of each half of a move.
-
-    ``moves_at_once``: how many streams a drain moves together.
-    """
-
-    def __init__(self, config: Config) -> None:
-        self.migrate_timeout = config.rescheduling.migrate_timeout
-        self.moves_at_once = config.rescheduling.moves_at_once
-        self.max_continuations = config.routing.max_continuations
-        self._otherwise = config.routing.broken_stream
-        self._by_model = {name: model.broken_stream for name, model in config.models.items() if model.broken_stream}
-
-    def of(self, model: str) -> BrokenStreamRule:
-        """The rule for a stream of ``model`` whose engine breaks."""
-        return self._by_model.get(model, self._otherwise)

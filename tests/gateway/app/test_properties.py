@@ -152,7 +152,7 @@ def facts(gateway: Gateway) -> Any:
             name: (each.timeouts, each.pool.origin, each.fixed("POST", "/"))
             for name, each in gateway.relay.context.upstreams.items()
         },
-        "retries": gateway.relay.context.max_retries,
+        "retries": gateway.relay.context.config.routing.max_retries,
         "max_body": gateway.admission.max_body,
         "max_body_memory": gateway.admission.body_memory.most,
     }

@@ -87,7 +87,7 @@ async def test_who_asks_while_another_one_is_served_waits_for_a_turn_and_reads_a
     assert text.reads == 1
     text.may_be_read.set()
     assert [(await each).changes.settings[0] for each in (first, second)][1] == "routing.max_retries"
-    assert gateway.relay.context.max_retries == gateway.config.routing.max_retries == 6
+    assert gateway.relay.context.config.routing.max_retries == gateway.config.routing.max_retries == 6
 
 
 async def test_a_gateway_that_stops_is_not_changed_any_more(gateway: Gateway, text: Text) -> None:
@@ -101,7 +101,7 @@ async def test_a_gateway_that_stops_is_not_changed_any_more(gateway: Gateway, te
         await reload
     with pytest.raises(ShuttingDown):
         await gateway.reloader.reload()
-    assert gateway.relay.context.max_retries == 0
+    assert gateway.relay.context.config.routing.max_retries == 0
 
 
 async def test_a_gateway_that_was_not_started_cannot_be_changed(text: Text) -> None:
@@ -116,7 +116,7 @@ async def test_after_an_error_the_next_one_has_its_turn(gateway: Gateway, text: 
         await gateway.reloader.reload()
     text.says = config(3)
     assert (await gateway.reloader.reload()).warnings == ("odd",)
-    assert gateway.relay.context.max_retries == 3
+    assert gateway.relay.context.config.routing.max_retries == 3
 
 
 async def test_a_defect_is_logged_and_harms_nobody(
@@ -126,10 +126,10 @@ async def test_a_defect_is_logged_and_harms_nobody(
     gateway.reloader.start_reload("somebody wants it")
     await until(lambda: "a defect" in caplog.text)
     assert "Traceback" in caplog.text
-    assert gateway.relay.context.max_retries == 0
+    assert gateway.relay.context.config.routing.max_retries == 0
     text.says = config(2)
     gateway.reloader.start_reload("somebody wants it")
-    await until(lambda: gateway.relay.context.max_retries == 2)
+    await until(lambda: gateway.relay.context.config.routing.max_retries == 2)
 
 
 async def test_a_reload_that_no_request_asked_for_is_an_act_too(gateway: Gateway, text: Text) -> None:
@@ -154,13 +154,13 @@ async def test_tokens_without_their_library_change_nothing(
     text.says = msgspec.convert({"routing": {"max_retries": 7}, "auth": tokens}, Config)
     with pytest.raises(ConfigError, match="PyJWT"):
         await gateway.reloader.reload()
-    assert (gateway.relay.context.max_retries, gateway.config.auth.jwt) == (0, None)
+    assert (gateway.relay.context.config.routing.max_retries, gateway.config.auth.jwt) == (0, None)
 
 
 async def test_the_file_is_looked_at_while_it_is_watched(gateway: Gateway, text: Text, tmp_path: Path) -> None:
     text.says = config(1)
     (tmp_path / "file").write_text("changed")
-    await until(lambda: gateway.relay.context.max_retries == 1)
+    await until(lambda: gateway.relay.context.config.routing.max_retries == 1)
     reads = text.reads
     (tmp_path / "file").write_text("changed again")
     await asyncio.sleep(0.05)
@@ -200,14 +200,14 @@ async def test_a_file_that_is_empty_for_a_moment_is_not_read_then(
     await asyncio.sleep(0)
     (tmp_path / "file").write_text("written")
     await reload
-    assert gateway.relay.context.max_retries == 9
+    assert gateway.relay.context.config.routing.max_retries == 9
 
 
 async def test_a_file_that_stays_empty_is_meant(gateway: Gateway, text: Text, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     text.says = config(3)
     await gateway.reloader.reload()
-    assert gateway.relay.context.max_retries == 3
+    assert gateway.relay.context.config.routing.max_retries == 3
 
 
 async def test_a_file_that_changes_while_it_is_read_is_read_again(gateway: Gateway, text: Text, tmp_path: Path) -> None:
@@ -221,4 +221,4 @@ async def test_a_file_that_changes_while_it_is_read_is_read_again(gateway: Gatew
     text.says = config(2)
     text.may_be_read.set()
     await reload
-    assert gateway.relay.context.max_retries == 2
+    assert gateway.relay.context.config.routing.max_retries == 2

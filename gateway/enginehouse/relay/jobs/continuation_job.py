@@ -54,8 +54,8 @@ class ContinuationJob(Job):
         self.keep_alive = job.keep_alive
         self.requirements = replace(job.requirements, model=model)
         self.history = self._stream = history
-        rules = job.context.continuation
-        self._most, self._rule = tries_before + rules.max_continuations, rules.of(model)
+        self._most = tries_before + job.context.config.routing.max_continuations
+        self._rule = job.context.broken_stream(model)
         self.translator: Translator | None = None
         self._way: ContinuationWay = "tokens"
         self._continuer = continuer

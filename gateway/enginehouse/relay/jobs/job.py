@@ -210,7 +210,7 @@ class Job(ABC):
 
     def _usable_models(self) -> list[str]:
         """The models and aliases that the caller may name, and may know of."""
-        caller, hidden = self.caller, self.context.unlisted_models
+        caller, hidden = self.caller, {name for name, each in self.context.config.models.items() if each.unlisted}
         listed = {name: None for name in self.context.fleet.snapshot.models if name not in hidden}
         for name, alias in self.context.filters.aliases.named.items():
             if name not in hidden and any(target in listed for target in alias.targets):
@@ -220,7 +220,7 @@ class Job(ABC):
     @property
     def max_retries(self) -> int:
         """The most retries of the request."""
-        return self.context.max_retries
+        return self.context.config.routing.max_retries
 
     async def prepare(self, route: Route) -> bytes:
         """Make the body for ``route``, if that takes time. Raises ``RequestError`` if the engine cannot use it."""
@@ -451,7 +451,7 @@ class InferenceJob(Job):
         self.history = None
         protocol = None if path in CHUNKED else context.protocols.get(path)
         has_no_form = protocol is None and path not in CHUNKED
-        if continuer is None or has_no_form or context.continuation.of(chosen.model) == "error":
+        if continuer is None or has_no_form or context.broken_stream(chosen.model) == "error":
             return body
         if len(context.fleet.snapshot.candidates(chosen.model)) < 2:
             queue = context.queue_of(chosen)

@@ -86,7 +86,7 @@ class Drains:
 
     async def _drain(self, kind: _Kind, name: str) -> None:
         tried: set[tuple[LiveRequest, str]] = set()
-        room = asyncio.Semaphore(self._context.continuation.moves_at_once)
+        room = asyncio.Semaphore(self._context.config.rescheduling.moves_at_once)
         lasts = self._is_drained if kind == "backend" else self._is_unwanted
         while lasts(name) and (left := self._at(kind, name)):
             moves = [self._move_away(each, tried, room) for each in left if each.why_not_movable is None]

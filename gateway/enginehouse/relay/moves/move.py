@@ -77,7 +77,7 @@ class Move:
         self.candidate = candidate = self._candidate(destination)
         self.driver = context.drivers[destination].continuation
         self.engine_request = engine_request
-        self.timeout = context.continuation.migrate_timeout
+        self.timeout = context.config.rescheduling.migrate_timeout
         upstream, needs = context.upstreams[destination], stream.job.requirements
         self.engine: EngineClient = Client(upstream, self.timeout)
         self.estimated_tokens = needs.estimated_tokens if needs is not None else 0
