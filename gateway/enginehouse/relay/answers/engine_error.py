@@ -29,11 +29,9 @@ def readable_error(
     A prompt that is too long is ``context_length_exceeded`` with both numbers. A text that is not JSON becomes the
     message of an error. Everything else passes as it is.
     """
-    try:
-        answer = msgspec.json.decode(body)
-    except (ValueError, RecursionError):
+    error = _error_in(body)
+    if error is None:
         return _told(head, head.status, form, _quoted(head.status, body, chosen.backend))
-    error = answer.get("error") or answer if isinstance(answer, dict) else answer
     too_long = context_error(error, chosen, needs)
     return (head, body) if too_long is None else _told(head, too_long.status, form, too_long.envelope())
 
@@ -79,16 +77,11 @@ These are wider than the words of ``read_context_overflow``: asking another engi
 in other words must be right."""
 
 
-class _ErrorAnswer(msgspec.Struct):
-    error: Any = None
-    message: Any = None
-
-
 def is_too_long(status: int, body: bytes) -> bool:
     """Whether this answer says that the request is longer than the engine's context."""
     if status not in (400, 413, 422):
         return False
-    error = _error_in(body)
+    error = _error_fields(body)
     told = (error.get("code"), error.get("type"))
     return any(code in _CODES for code in told) or _WORDS.search(str(error.get("message"))) is not None
 
@@ -104,16 +97,22 @@ def blames_request(body: bytes) -> bool:
     llama-server answers 500 to input that its model cannot take, and to messages and tools that it cannot read
     (https://github.com/ggml-org/llama.cpp/issues/13566).
     """
-    error = _error_in(body)
+    error = _error_fields(body)
     return _BLAMES.search(str(error.get("message"))) is not None or read_context_overflow(error) is not None
 
 
-def _error_in(body: bytes) -> Mapping[str, Any]:
+def _error_in(body: bytes) -> Any:
+    """The error in an answer, an object or a text; ``None`` if the answer is not JSON."""
     try:
-        answer = msgspec.json.decode(body, type=_ErrorAnswer)
+        answer = msgspec.json.decode(body)
     except (ValueError, RecursionError):
-        return {}
-    return answer.error if isinstance(answer.error, dict) else {"message": answer.error or answer.message}
+        return None
+    return (answer.get("error") if isinstance(answer, dict) else None) or answer or {}
+
+
+def _error_fields(body: bytes) -> Mapping[str, Any]:
+    error = _error_in(body)
+    return error if isinstance(error, dict) else {"message": error}
 
 
 SAID_WITH: Final = frozenset({429, 503})
