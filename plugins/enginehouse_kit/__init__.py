@@ -6,6 +6,7 @@
     guards, interceptors, discoverers, scalers, rescheduling, limit_stores, usage_stores   their interfaces
     drivers/, schedulers, limits/    base classes and bookkeeping
     credentials                      what requests show, for authenticators
+    swap_plans                       the plans of swappers, in the names of models
     cache_events                     follows the prefix caches of engines
     projection, offload              the worst case of a KV cache; chooses the requests that leave a full one
     selection                        chooses the requests that move to another engine

@@ -20,10 +20,10 @@ from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.routing.body.read import end_user, read_request
 from enginehouse.routing_facts import Explanation
-from enginehouse.scheduling.guarded_swapper import explain_swap
 from enginehouse.scheduling.scheduling_rules import host_facts
 from enginehouse.tickets import SwapPlan
 from enginehouse_kit.rescheduling import ClusterView
+from enginehouse_kit.swap_plans import explain_swap
 from enginehouse_offline.fleet_state import impose, read_state
 
 

@@ -31,7 +31,6 @@ from enginehouse.interfaces.schedulers import Waiting
 from enginehouse.interfaces.swappers import SwapPlan
 from enginehouse.relay.moves.drains import Drains
 from enginehouse.routing.refusals import unknown_model
-from enginehouse.scheduling.guarded_swapper import explain_swap
 from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.scheduling.scheduling_rules import host_names
 from enginehouse.telemetry.log_ring import LogRing
@@ -186,8 +185,7 @@ class ManagedEngines:
 
     async def load(self, model: str) -> None:
         """Load the first replica of ``model`` in its turn and wait until it is ready. Raises ``RequestError``."""
-        model = self._known(model)
-        host = self._of(model)
+        model, host = self.host_of(model)
         await load(host.queue, host.of_model(model)[0])
 
     def preload_some(self, model: str, replicas: int) -> None:
@@ -298,12 +296,13 @@ class ManagedEngines:
         engines = (each for host in self._hosts.values() for each in host.engines.values())
         return {each.name: each.log for each in engines}
 
-    def explain_swap(self, target: str, running: Sequence[str] | None = None) -> SwapPlan:
-        """Plan the swap that loads the model ``target`` beside the models ``running``, by default the running ones."""
-        target = self._known(target)
-        host = self._of(target)
-        now = (host.engines[replica].managed.model_name for replica in host.queue.least_recently_used())
-        return explain_swap(host.swapper, host.facts, target, list(dict.fromkeys(now)) if running is None else running)
+    def host_of(self, model: str) -> tuple[str, Host]:
+        """The model that ``model`` names, perhaps as an alias, and the first host of it."""
+        model = self._known(model)
+        settings = self._context.config.models.get(model)
+        if settings is not None and settings.launches:
+            return model, self._hosts[settings.hosts[0]]
+        return model, next(host for host in self._hosts.values() if host.of_model(model))
 
     def plan(self, replica: str) -> SwapPlan:
         """Plan the swap that loads ``replica`` beside the running replicas."""
@@ -322,12 +321,6 @@ class ManagedEngines:
         if any(model in self._context.fleet.snapshot.models for model in names):
             raise InvalidRequest(f"Model '{name}' is served by an engine that the gateway neither launches nor loads")
         raise unknown_model(name, self._context.fleet.snapshot.unlisted)
-
-    def _of(self, model: str) -> Host:
-        settings = self._context.config.models.get(model)
-        if settings is not None and settings.launches:
-            return self._hosts[settings.hosts[0]]
-        return next(host for host in self._hosts.values() if host.of_model(model))
 
     @staticmethod
     def _hosts_of(context: HostContext) -> Sequence[str]:

@@ -11,6 +11,7 @@ from starlette.routing import Route
 
 from enginehouse import EnginehouseError, InvalidRequest, ReplicaState, RequestError
 from enginehouse.pages import json_response
+from enginehouse_kit.swap_plans import explain_swap
 from enginehouse_operations.pages.reading import gateway_of, read_body, read_flag
 
 
@@ -72,7 +73,11 @@ async def _running(request: Request) -> Response:
 async def _explain_swap(request: Request) -> Response:
     """The replicas that would stop so that a model can run, as in ``enginehouse explain swap``."""
     question = await read_body(request, _SwapQuestion, '{"target": "MODEL", "running": ["MODEL"]}')
-    return json_response(gateway_of(request).engines.explain_swap(question.target, question.running))
+    target, host = gateway_of(request).engines.host_of(question.target)
+    running = question.running
+    if running is None:
+        running = [host.engines[replica].managed.model_name for replica in host.queue.least_recently_used()]
+    return json_response(explain_swap(host.swapper, host.facts, target, running))
 
 
 async def _drain(request: Request) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from enginehouse.config.environment import STATE_DIR
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registry
+from enginehouse.tickets import SwapPlan
+from enginehouse_kit.swap_plans import explain_swap
 from tests.support.changed_config import reconfigure
 from tests.support.hypothesis_profiles import TIMING_CHECKS
 
@@ -136,6 +138,13 @@ def test_a_gateway_that_was_changed_is_like_one_that_was_started_so(
     assert asyncio.run(facts_of(Gateway(configs[0], registry), configs[1:], started)) == started
 
 
+def swap_plans(gateway: Gateway) -> Iterator[SwapPlan]:
+    """The swap that loads each model beside all of them."""
+    for model in gateway.engines.models:
+        _, host = gateway.engines.host_of(model)
+        yield explain_swap(host.swapper, host.facts, model, gateway.engines.models)
+
+
 def facts(gateway: Gateway) -> Any:
     """All that can be seen of a gateway that serves nothing, but for what probes find out."""
     found = ("health", "last_error", "last_error_at")
@@ -147,7 +156,7 @@ def facts(gateway: Gateway) -> Any:
             for model, row in gateway.fleet.snapshot.models.items()
         },
         "hosts": {backend: queue.name for backend, queue in gateway.engines.queues.items()},
-        "swaps": [gateway.engines.explain_swap(model, gateway.engines.models) for model in gateway.engines.models],
+        "swaps": list(swap_plans(gateway)),
         "upstreams": {
             name: (each.timeouts, each.pool.origin, each.fixed("POST", "/"))
             for name, each in gateway.relay.context.upstreams.items()
