@@ -38,6 +38,7 @@ class Gpus:
         self._read = read
         self.allowed = allowed
         self.now: Sequence[Gpu] = ()
+        self._all: Sequence[Gpu] = ()
         self._assigned: dict[str, Sequence[int]] = {}
         self._ended: set[int] = set()
         self._last_end: float | None = None
@@ -46,6 +47,7 @@ class Gpus:
     def reconfigure(self, settings: HostSettings) -> None:
         """Use other GPUs for engines launched from now on."""
         self.allowed = _allowed(settings)
+        self._take(self._all)
 
     def begin(self) -> None:
         """Begin to read regularly, if there are GPUs."""
@@ -55,14 +57,15 @@ class Gpus:
     def close(self) -> None:
         self._tasks.cancel()
 
-    @property
-    def total(self) -> int | None:
-        """The bytes of the GPUs that the configuration lists; ``None`` if it lists none, or they are unknown."""
-        if self.allowed is None or self._read is None:
+    def total(self, settings: HostSettings) -> int | None:
+        """The bytes of the GPUs that ``settings`` list; ``None`` if they list none, or they are unknown."""
+        allowed = _allowed(settings)
+        if allowed is None or self._read is None:
             return None
-        with suppress(PluginFailed):  # logged; what was read last stays
-            self._take(self._read())
-        return sum(gpu.total for gpu in self.now) or None
+        if not self._all:
+            with suppress(PluginFailed):  # logged
+                self._take(self._read())
+        return sum(gpu.total for gpu in self._all if gpu.index in allowed) or None
 
     def status(self, host: str) -> Sequence[GpuStatus]:
         """The last reading, as operators see it."""
@@ -176,7 +179,7 @@ class Gpus:
             await asyncio.sleep(_REFRESH_S)
 
     def _take(self, read: Sequence[Gpu]) -> None:
-        allowed = self.allowed
+        self._all, allowed = read, self.allowed
         self.now = [gpu for gpu in read if allowed is None or gpu.index in allowed]
 
 

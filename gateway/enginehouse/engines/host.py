@@ -304,14 +304,14 @@ class Host(EngineControl, EngineListener):
 
         They include replicas that are being retired, which may be evicted even if they were pinned.
         """
-        facts, learned = context.facts(self.name), self._launches.learned
+        settings, learned = context.config.host_settings(self.name), self._launches.learned
         replicas = {replica: _hosted(context.config, each) for replica, each in managed.items()}
         for replica, engine in self.engines.items():
             if replica not in managed:
                 replicas[replica] = msgspec.structs.replace(_hosted(context.config, engine.managed), pin=False)
         return msgspec.structs.replace(
-            facts,
-            memory=self.gpus.total if facts.memory is None else facts.memory,
+            context.facts(self.name),
+            memory=self.gpus.total(settings) if settings.memory is None else settings.memory,
             replicas=replicas,
             measured=learned.measured,
             asleep=learned.asleep,

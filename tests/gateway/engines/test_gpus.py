@@ -105,9 +105,10 @@ async def test_a_process_counts_on_every_gpu() -> None:
 
 
 def test_only_the_gpus_of_a_list_make_the_budget(library: FakeNvml) -> None:
-    assert host_gpus(HostSettings(gpus=[1]), LocalLauncher()).total == 80 * GIB
-    assert host_gpus(HostSettings(), LocalLauncher()).total is None
-    assert host_gpus(HostSettings(gpus=[1]), FakeLauncher()).total is None
+    settings, launcher = HostSettings(gpus=[1]), LocalLauncher()
+    assert host_gpus(settings, launcher).total(settings) == 80 * GIB
+    assert host_gpus(HostSettings(), launcher).total(HostSettings()) is None
+    assert host_gpus(settings, FakeLauncher()).total(settings) is None
 
 
 class FallingMemory(FakeGpus):
@@ -202,8 +203,8 @@ async def test_a_launcher_that_fails_to_tell_its_gpus_makes_clear_what_is_missin
     with pytest.raises(ConfigError, match="1 GPUs are wanted, and the host has 0"):
         await gpus.assign("a", 1)
     assert await gpus.assign("a", [1]) == "1"
-    listed = host_gpus(HostSettings(gpus=[0, 1]), launcher)
-    assert listed.total is None
+    listed = host_gpus(settings := HostSettings(gpus=[0, 1]), launcher)
+    assert listed.total(settings) is None
     assert await listed.assign("a", 1) == "0", "the configuration names them"
 
 
@@ -214,3 +215,13 @@ async def test_what_is_launched_after_a_reload_gets_other_gpus() -> None:
     assert await gpus.assign("b", 1) == "1"
     gpus.reconfigure(HostSettings())
     assert await gpus.assign("c", None) == ""
+
+
+def test_the_memory_after_a_reload_is_that_of_the_gpus_that_are_listed_then() -> None:
+    reader = FakeGpus([gpu(0), gpu(1), gpu(2)])
+    gpus = Gpus(reader, [0])
+    known = gpu(0).total
+    totals = [gpus.total(HostSettings(gpus=listed)) for listed in ([0], [1, 2], [7])]
+    assert totals == [known, 2 * known, None], "before the reload is carried out"
+    assert gpus.total(HostSettings()) is None
+    assert [each.index for each in gpus.now] == [0]
