@@ -95,6 +95,7 @@ class Engine:
         self.problem = self.gpus = self._hung = ""
         self.wake_s, self._began = ASSUMED_LOAD_S, 0.0
         self.run: EngineRun | None = None
+        self._kept: Place | None = None
         self.before: asyncio.Task[None] | None = None
         self.removal: asyncio.Task[None] | None = None
         self._examined = 0
@@ -189,7 +190,9 @@ class Engine:
                 await self._look_ahead()
             yield
         finally:
-            await self.launches.give_up(self.name)
+            if (place := self._kept) is not None:
+                self._kept = None
+                await self.launches.release(self.name, place)
 
     async def _look_ahead(self) -> None:
         state, limits = self.state, self._new_limits()
@@ -206,7 +209,10 @@ class Engine:
             self._limits = None
 
     async def _find_room(self, limits: StartLimits) -> None:
-        """Raise ``LoadFailed`` if the engine could not be launched even if others were stopped for it."""
+        """Raise ``LoadFailed`` if the engine could not be launched even if others were stopped for it.
+
+        If no machine could hold it even if no other one ran, a place is found now, and kept for its launch.
+        """
         launches, model, driver = self.launches, self.managed.model, self.managed.driver.launch
         self.errors.begin()
         if not launches.places:
@@ -215,11 +221,9 @@ class Engine:
                 how = driver.how_to_install if not model.command else ""
                 raise self.errors.did_not_start(f"{why} ({how})" if how else why)
             return
-        waits = partial(self._note, limits, ReplicaState.PLACING)
-        try:
-            await launches.find_room(self.name, self.needs, model.place_timeout, waits)
-        except TimeoutError:
-            raise self.errors.unplaced(model.place_timeout, self.problem) from None
+        if why := await launches.no_room(self.needs):
+            self._note(limits, ReplicaState.PLACING, why)
+            self._kept = await self._find_place(limits)
 
     async def start(self) -> None:
         """Wake or launch the engine, or join its adoption, and wait until it can take requests.
@@ -470,13 +474,13 @@ class Engine:
     async def _launch(self, sleeper: EngineRun | None) -> None:
         if sleeper is not None:
             if await self._wake(sleeper):
-                await self._be_ready(sleeper)
+                await self._get_ready(sleeper)
                 return
             await self.finish(self.end(sleeper))
         gpus, tries = self.launches.gpus, None
         while True:
             try:
-                await self._be_ready()
+                await self._get_ready()
             except NotEnoughMemory:  # noqa: PERF203 - four tries at most
                 tries = tries or gpus.second_tries(self._began)
                 if (pause := next(tries, None)) is None:
@@ -490,9 +494,9 @@ class Engine:
     async def _take_over(self, run: EngineRun) -> None:
         if self.name in self.launches.state_file.sleepers.names:
             await self._wake(run)
-        await self._be_ready(run)
+        await self._get_ready(run)
 
-    async def _be_ready(self, run: EngineRun | None = None) -> None:
+    async def _get_ready(self, run: EngineRun | None = None) -> None:
         """Have ``run`` ready; without it, an engine that is launched now.
 
         After any exception, no process is left, and no place is taken. Raises ``LoadFailed``.
@@ -503,6 +507,8 @@ class Engine:
                 self.errors.begin()
                 await self._have_files(limits)
                 place = NOWHERE if self.elsewhere else await self._find_place(limits)
+                if self.state is ReplicaState.PLACING:
+                    self._note(limits, ReplicaState.STARTING)
                 run = await limits.run(self._launched(limits, place))
                 assert run is not None
             on_problem = partial(self._note_problem, limits)
@@ -568,13 +574,11 @@ class Engine:
     async def _find_place(self, limits: StartLimits) -> Place:
         """A place for the engine, for which it may have to wait."""
         timeout, waits = self.managed.model.place_timeout, partial(self._note, limits, ReplicaState.PLACING)
+        kept, self._kept = self._kept, None
         try:
-            place = await self.launches.find_place(self.name, self.needs, timeout, waits)
+            return kept or await self.launches.find_place(self.name, self.needs, timeout, waits)
         except TimeoutError:
             raise self.errors.unplaced(timeout, self.problem) from None
-        if self.state is not ReplicaState.STARTING:
-            self._note(limits, ReplicaState.STARTING)
-        return place
 
     async def _launched(self, limits: StartLimits, place: Place) -> EngineRun:
         """Launch and take the engine in one step, so that a cancelled start finds the engine and ends it."""

@@ -146,7 +146,6 @@ class Launches:
         self._prepared: asyncio.Task[None] | None = None
         self._is_prepared = False
         self._marked: dict[str, int] = {}
-        self._kept: dict[str, Place] = {}
         self._running: dict[EngineProcess, tuple[str, EngineRecord]] = {}
 
     def reconfigure(self, settings: HostSettings) -> None:
@@ -188,22 +187,10 @@ class Launches:
             options=decode_placement(self._launcher, managed.placement),
         )
 
-    async def find_room(self, name: str, needs: EngineNeeds, timeout: float, waits: Callable[[str], None]) -> None:
-        """Find a place now and keep it, if no machine could hold the engine even if no other one ran.
-
-        As ``find_place``, which then returns this place.
-        """
-        if not self.places:
-            return
+    async def no_room(self, needs: EngineNeeds) -> str:
+        """Why no machine could hold such an engine even if no other one ran; empty if one could."""
         await self.prepare()
-        if why := await self._launcher.no_room(needs):
-            waits(why)
-            self._kept[name] = await self.find_place(name, needs, timeout, waits)
-
-    async def give_up(self, name: str) -> None:
-        """Free the place that was kept for ``name``, if no engine was launched there."""
-        if (place := self._kept.pop(name, None)) is not None:
-            await self.release(name, place)
+        return await self._launcher.no_room(needs)
 
     async def find_place(self, name: str, needs: EngineNeeds, timeout: float, waits: Callable[[str], None]) -> Place:
         """A place for the engine ``name``. Calls ``waits`` with the reason why there is none yet.
@@ -211,8 +198,6 @@ class Launches:
         Raises ``TimeoutError`` after ``timeout`` seconds, 0 for no limit, what the launcher raises, and ``LoadFailed``
         if all ports are taken.
         """
-        if (kept := self._kept.pop(name, None)) is not None:
-            return kept
         found: Place | None = None
         if self.places or not self._is_prepared:
             found = await run_within(timeout or None, self._place(name, needs, waits))
