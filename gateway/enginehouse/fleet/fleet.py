@@ -63,7 +63,6 @@ class Fleet:
         self._declared: dict[str, Capabilities] = {}
         self._places: dict[str, int] = {}
         self._next_place = count()
-        self._awaited: dict[str, None] = {}
         self._unlisted: tuple[str, ...] = ()
         self._publishes = True
 
@@ -83,7 +82,7 @@ class Fleet:
     def publish_all(self) -> None:
         """Publish what has happened since ``defer``."""
         self._publishes = True
-        self._snapshot = Snapshot.of((live.offers for live in self._backends.values()), self._unlisted_now())
+        self._snapshot = Snapshot.of((live.offers for live in self._backends.values()), self._list_unlisted())
         self._on_replicas()
 
     def add(self, backend: BackendInfo) -> None:
@@ -116,7 +115,7 @@ class Fleet:
         self._checks, self._declared, self._backends = other._checks, dict(other._declared), backends
         self._places = {name: place for place, name in enumerate(backends)}
         self._next_place = count(len(backends))
-        self._snapshot = Snapshot.of((live.offers for live in backends.values()), self._unlisted_now())
+        self._snapshot = Snapshot.of((live.offers for live in backends.values()), self._list_unlisted())
         after = {each.replica for row in self._snapshot.models.values() for each in row}
         self._note_pauses(self._clock())
         if before != after:
@@ -384,19 +383,14 @@ class Fleet:
             return
         name = live.info.name
         awaited = not live.listed and name in self._backends
-        if awaited is not (name in self._awaited):
-            if awaited:
-                self._awaited[name] = None
-            else:
-                del self._awaited[name]
-            self._unlisted = tuple(self._awaited)
+        if awaited is not (name in self._unlisted):
+            self._list_unlisted()
         self._snapshot = self._snapshot.replacing(before, offers, self._places, self._unlisted)
         if before.keys() != offers.keys():
             self._on_replicas()
 
-    def _unlisted_now(self) -> tuple[str, ...]:
-        self._awaited = {name: None for name, live in self._backends.items() if not live.listed}
-        self._unlisted = tuple(self._awaited)
+    def _list_unlisted(self) -> tuple[str, ...]:
+        self._unlisted = tuple([name for name, live in self._backends.items() if not live.listed])
         return self._unlisted
 
     def _health_changed(self, live: LiveBackend) -> None:

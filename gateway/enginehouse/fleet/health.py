@@ -51,23 +51,6 @@ class HealthTracker:
     engine answers no request.
     """
 
-    __slots__ = (
-        "_answered",
-        "_checks",
-        "_doubts",
-        "_failed_requests",
-        "_streak",
-        "_trips",
-        "_trusts_probes_at",
-        "health",
-        "hung",
-        "last_error",
-        "last_error_at",
-        "late",
-        "problem",
-        "steady",
-    )
-
     def __init__(self, checks: CheckSettings, health: Health = Health.UNKNOWN) -> None:
         self._checks = checks
         self._streak = 0
@@ -252,8 +235,6 @@ class ErrorWindow:
 
     The window moves with bad answers and with probes, so that good answers need no clock. Times are in seconds.
     """
-
-    __slots__ = ("_bad", "_cells", "_ends", "good")
 
     def __init__(self) -> None:
         self.good = self._bad = 0

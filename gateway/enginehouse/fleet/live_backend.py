@@ -59,8 +59,6 @@ class RoutingPauses:
     the pause that the backend asked for last; 0 if it never did. ``suspicions``: of the suspect models.
     """
 
-    __slots__ = ("first_s", "left_alone_until", "suspicions")
-
     def __init__(self, first_s: float) -> None:
         self.first_s = first_s
         self.left_alone_until = 0.0
@@ -113,24 +111,6 @@ class LiveBackend:
     models that need no load though it loads others.
     ``state_since``: when each model got its state, ``health_since``: when the backend got its health, if that changed.
     """
-
-    __slots__ = (
-        "discovered",
-        "draining",
-        "errors",
-        "has_listed",
-        "health",
-        "health_since",
-        "info",
-        "load",
-        "node",
-        "offers",
-        "pauses",
-        "proxied",
-        "state_since",
-        "states",
-        "unit",
-    )
 
     def __init__(self, backend: BackendInfo, checks: CheckSettings) -> None:
         self.info = backend
