@@ -421,6 +421,7 @@ class Host(EngineControl, EngineListener):
     def _remove(self, replica: str) -> None:
         """Remove a replica whose engine is at rest."""
         self.engines.pop(replica).remove()
+        self.queue.forget(replica)
 
     # --- orders of the queue
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
+from weakref import WeakValueDictionary
 
 from enginehouse.config.schema import BackendSettings, Config
 from enginehouse.domain.errors import LoadFailed, QueueFull, ReplicaLost
@@ -37,7 +38,7 @@ class RemoteQueues(Observer):
         self._on_change = on_change
         self._reported: dict[str, int] = {}
         self._removed: list[RemoteQueue] = []
-        self._backlogs: dict[str, Backlog] = {}
+        self._backlogs = WeakValueDictionary[str, Backlog]()
         context.observers.add(self)
 
     def open(self) -> None:

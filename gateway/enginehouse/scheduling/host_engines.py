@@ -65,7 +65,7 @@ class EngineControl(ABC):
 class SwapTasks:
     """Carries out swaps: evicts engines, then starts the target. ``on_done`` gets the end of each.
 
-    ``last``: the swap that was started last, or 0.
+    ``last``: the swap that was started last, or 0. ``fastest``: the seconds of the fastest load of each target so far.
     """
 
     def __init__(self, engines: EngineControl, on_done: Callable[[SwapDone], None]) -> None:
@@ -74,7 +74,7 @@ class SwapTasks:
         self._tasks: dict[SwapId, asyncio.Task[None]] = {}
         self.last = SwapId(0)
         self._began: dict[str, float] = {}
-        self._fastest: dict[str, float] = {}
+        self.fastest: dict[str, float] = {}
 
     def __iter__(self) -> Iterator[asyncio.Task[None]]:
         return iter(list(self._tasks.values()))
@@ -94,7 +94,7 @@ class SwapTasks:
     def seconds_left(self, target: str) -> float:
         """The seconds until ``target`` is ready, at the pace of its fastest load so far; 0 if there was none."""
         now = asyncio.get_running_loop().time()
-        return max(0.0, self._began.get(target, now) + self._fastest.get(target, 0.0) - now)
+        return max(0.0, self._began.get(target, now) + self.fastest.get(target, 0.0) - now)
 
     async def _swap(self, target: str, evict: Sequence[str]) -> None:
         async with self._engines.prepared(target, evict):
@@ -109,7 +109,7 @@ class SwapTasks:
         error = _why_not(target, task)
         if error is None:
             took = asyncio.get_running_loop().time() - began
-            self._fastest[target] = min(took, self._fastest.get(target, took))
+            self.fastest[target] = min(took, self.fastest.get(target, took))
         self._on_done(SwapDone(swap=swap, target=target, error=error))
 
 

@@ -169,6 +169,12 @@ class HostQueue(RequestQueue):
         if generation == self.generation(replica) and self.replica_state(replica) is ReplicaState.READY:
             self._engines.unloaded(replica)
 
+    def forget(self, replica: str) -> None:
+        """Forget a replica that the host has no longer, unless requests of it are in flight still."""
+        if not self._granted[replica]:
+            for known in (self._granted, self._last_use, self._ends, self._swaps.fastest):
+                known.pop(replica, None)
+
     def generation(self, replica: str) -> int:
         return self._ends[replica].exits
 

@@ -117,3 +117,14 @@ async def test_the_load_for_rejected_requests_is_cancelled(stage: QueueStage) ->
     other = stage.request("a")
     stage.engines.may_start.set()
     await until(lambda: other.heard == ["granted"])
+
+
+async def test_a_removed_replica_is_forgotten_once_it_serves_nobody() -> None:
+    stage = QueueStage("a", ready="a")
+    stage.request("a")
+    stage.queue.exited("a")
+    stage.queue.forget("a")
+    assert stage.queue.generation("a") == 1, "its request must learn that the engine has exited"
+    stage.queue.served("a")
+    stage.queue.forget("a")
+    assert stage.queue.generation("a") == 0
