@@ -445,7 +445,7 @@ class Engine:
         """Kill a ready engine that hangs. It fails with ``problem``, and may be started again."""
         if (run := self.run) is not None and self.state is ReplicaState.READY:
             self._hung = problem
-            await self.launches.ownership.stop(run.process, 0)
+            await self.launches.stop(run.process, 0)
 
     # --- start
 
@@ -597,8 +597,7 @@ class Engine:
                 process = await launches.launch(self.name, line, self.log)
         run = EngineRun(process, self.connect(process.address), place)
         if limits is not self._limits:  # the start was cancelled, and the launcher resisted that
-            await launches.ownership.stop(process, model.stop_timeout)
-            launches.ended(process)
+            await launches.stop(process, model.stop_timeout)
         else:
             self.run = run
         return run
@@ -681,8 +680,7 @@ class Engine:
         try:
             if limit:
                 await self._save_cache(run)
-            await self.launches.ownership.stop(run.process, limit)
-            self.launches.ended(run.process)
+            await self.launches.stop(run.process, limit)
         except PluginFailed as error:
             _log.error("%s may still run: %s", self.name, error)
         finally:

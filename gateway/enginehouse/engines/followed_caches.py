@@ -61,16 +61,8 @@ class CacheView:
 
     def __init__(self, caches: FollowedCaches) -> None:
         self.listeners: list[Callable[[str, list[Any]], None]] = []
-        self._caches = caches
-
-    def follows(self, backend: str) -> bool:
-        return self._caches.follows(backend)
-
-    def listen(self, on_events: Callable[[str, list[Any]], None]) -> None:
-        self.listeners.append(on_events)
-
-    def tokenize(self, backend: str, model: str, body: bytes, on_tokens: Callable[[PromptTokens], None]) -> None:
-        self._caches.tokenize(backend, model, body, on_tokens)
+        self.listen = self.listeners.append
+        self.follows, self.tokenize = caches.follows, caches.tokenize
 
 
 class FollowedCaches:

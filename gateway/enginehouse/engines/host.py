@@ -183,8 +183,7 @@ class Host(EngineControl, EngineListener):
         _log.warning("%s still runs and is stopped: its configuration has changed", name)
         if drained is not None:
             await asyncio.shield(drained)
-        await self._launches.ownership.stop(process, _STRAY_STOP_S)
-        self._launches.ended(process)
+        await self._launches.stop(process, _STRAY_STOP_S)
 
     async def close(self, error: RequestError) -> None:
         """Refuse the waiting requests with ``error``, and stop every engine that is still this gateway's.

@@ -7,6 +7,7 @@ import logging
 import random
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -15,7 +16,7 @@ from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import run_within
 from enginehouse.config.schema import HostSettings
 from enginehouse.config.units import parse_ports
-from enginehouse.domain.errors import EnginehouseError, LoadFailed
+from enginehouse.domain.errors import EnginehouseError, LoadFailed, ShuttingDown
 from enginehouse.engines.engine_cache import CacheFolders
 from enginehouse.engines.gpus import CUDA_VISIBLE_DEVICES, Gpus
 from enginehouse.engines.guards import unguarded_launcher
@@ -295,6 +296,13 @@ class Launches:
             return None
         self._put(process, name, record)
         return process
+
+    async def stop(self, process: EngineProcess, timeout: float) -> None:
+        """Stop an engine, as one act. Does nothing once it is another gateway's."""
+        with suppress(ShuttingDown):
+            async with self.ownership.act():
+                await process.stop(timeout)
+            self.ended(process)
 
     def ended(self, process: EngineProcess) -> None:
         """Remove the record of an engine that has ended."""

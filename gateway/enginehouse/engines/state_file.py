@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
@@ -20,7 +20,6 @@ from platformdirs import user_state_path
 from enginehouse.config.environment import STATE_DIR
 from enginehouse.domain.errors import ShuttingDown
 from enginehouse.domain.replica import AT_REST, ReplicaState
-from enginehouse.interfaces.launchers import EngineProcess
 from enginehouse.interfaces.places import Place
 
 T = TypeVar("T")
@@ -296,12 +295,6 @@ class EngineOwnership:
     def resume(self) -> None:
         """Let acts begin again."""
         self._held.set()
-
-    async def stop(self, process: EngineProcess, timeout: float) -> None:
-        """Stop an engine, as one act. Does nothing once it is another gateway's."""
-        with suppress(ShuttingDown):
-            async with self.act():
-                await process.stop(timeout)
 
     def give_up(self) -> None:
         """Leave the engines to another gateway, for good. Acts that wait end with an error."""
