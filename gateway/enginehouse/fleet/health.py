@@ -46,6 +46,9 @@ class HealthTracker:
     fails makes it unhealthy at once, and then probes count only after a pause, which doubles each time.
     ``checks.successes`` answered requests in a row end the trial.
 
+    ``streak``: reports in a row against the health. ``doubts``: doubted requests in a row. ``trips``: how often it
+    became unhealthy by requests.
+
     ``problem``: why it is unhealthy; empty if it is not. ``late``: nothing speaks against it but probes without an
     answer in time, which an engine that computes a long prompt may not give. ``hung``: it is unhealthy because its
     engine answers no request.
@@ -53,9 +56,7 @@ class HealthTracker:
 
     def __init__(self, checks: CheckSettings, health: Health = Health.UNKNOWN) -> None:
         self._checks = checks
-        self._streak = 0
-        self._trips = 0
-        self._doubts = 0
+        self.streak = self.doubts = self.trips = 0
         self._failed_requests = False
         self._answered = 0
         self._trusts_probes_at = 0.0
@@ -67,15 +68,6 @@ class HealthTracker:
         self.last_error: str | None = None
         self.last_error_at: float | None = None
 
-    @property
-    def counts(self) -> tuple[int, int, int]:
-        """Reports in a row against the health, doubts in a row, and how often requests have made it unhealthy."""
-        return self._streak, self._doubts, self._trips
-
-    @counts.setter
-    def counts(self, counts: tuple[int, int, int]) -> None:
-        self._streak, self._doubts, self._trips = counts
-
     def reconfigure(self, checks: CheckSettings) -> None:
         """Use other ``checks``. The counts stay."""
         self._checks = checks
@@ -85,14 +77,14 @@ class HealthTracker:
         if self.health is not Health.HEALTHY:
             changed = self._against(Health.HEALTHY, self._checks.successes)
             if changed:
-                self._trips, self.steady = 0, True
+                self.trips, self.steady = 0, True
             return changed
-        self._streak = self._doubts = 0
+        self.streak = self.doubts = 0
         self._failed_requests = False
         self._answered += 1
         if self._answered >= self._checks.successes:
-            self._trips = 0
-        self.steady = not self._trips
+            self.trips = 0
+        self.steady = not self.trips
         return False
 
     def probe_succeeded(self, now: float) -> bool:
@@ -100,13 +92,13 @@ class HealthTracker:
         if self.health is not Health.HEALTHY:
             return now >= self._trusts_probes_at and self._against(Health.HEALTHY, self._checks.successes)
         if not self._failed_requests:
-            self._streak = 0
-            self.steady = not self._trips and not self._doubts
+            self.streak = 0
+            self.steady = not self.trips and not self.doubts
         return False
 
     def is_doubtful(self, now: float) -> bool:
         """Whether it failed requests although it passed probes, and a probe at ``now`` may make it healthy again."""
-        return self.health is Health.UNHEALTHY and self._trips > 0 and now >= self._trusts_probes_at
+        return self.health is Health.UNHEALTHY and self.trips > 0 and now >= self._trusts_probes_at
 
     def doubted(self, why: str, now: float) -> bool:
         """Count a request that the engine failed perhaps by the request's own fault. Returns as the others.
@@ -114,27 +106,27 @@ class HealthTracker:
         As many in a row as failures make the backend unhealthy.
         """
         self.steady = self.late = False
-        self._doubts += 1
-        if self.health is Health.UNHEALTHY or self._doubts < (1 if self._trips else self._checks.failures):
+        self.doubts += 1
+        if self.health is Health.UNHEALTHY or self.doubts < (1 if self.trips else self._checks.failures):
             return False
         return self._trip(why, now, 1)
 
     def failed(self, why: str, now: float) -> bool:
         """Count a request that failed at ``now``, in seconds of the caller's clock. Returns as the others."""
         self._failed_requests, self.late = True, False
-        return self._trip(why, now, 1 if self._trips else self._checks.failures)
+        return self._trip(why, now, 1 if self.trips else self._checks.failures)
 
     def _trip(self, why: str, now: float, needed: int) -> bool:
         changed = self._failed(why, now, needed)
         if changed:
-            self._trips += 1
-            pause = min(2 ** min(self._trips, 10) - 2, _LONGEST_PAUSE)  # none the first time: it may be over
+            self.trips += 1
+            pause = min(2 ** min(self.trips, 10) - 2, _LONGEST_PAUSE)  # none the first time: it may be over
             self._trusts_probes_at = now + pause * self._checks.interval
         return changed
 
     def probe_failed(self, why: str, now: float, *, late: bool = False) -> bool:
         """Count a probe that failed at ``now``. Returns whether it changed the health. ``late``: without any answer."""
-        blameless = late and not self._failed_requests and not self._doubts
+        blameless = late and not self._failed_requests and not self.doubts
         changed = self._failed(why, now, self._checks.failures)
         self.late = blameless if changed else self.late and late
         return changed
@@ -144,7 +136,7 @@ class HealthTracker:
         self.steady = False
         self._answered = 0
         if self.health is Health.UNHEALTHY:
-            self._streak = 0
+            self.streak = 0
             return False
         changed = self._against(Health.UNHEALTHY, needed)
         if changed:
@@ -168,20 +160,20 @@ class HealthTracker:
         changed = self.health is not Health.HEALTHY
         self.health, self.problem, self.late, self.hung = Health.HEALTHY, "", False, False
         self.steady = True
-        self._streak = self._trips = self._doubts = 0
+        self.streak = self.trips = self.doubts = 0
         self._failed_requests = False
         self._trusts_probes_at = 0.0
         return changed
 
     def _against(self, other: Health, needed: int) -> bool:
         """Count a report that contradicts the health. After ``needed`` in a row the health is ``other``."""
-        self._streak += 1
-        if self.health is not Health.UNKNOWN and self._streak < needed:
+        self.streak += 1
+        if self.health is not Health.UNKNOWN and self.streak < needed:
             return False
         self.health, self.problem, self.late, self.hung = other, "", False, False
-        self._streak = self._doubts = 0
+        self.streak = self.doubts = 0
         self._failed_requests = False
-        self.steady = other is Health.HEALTHY and not self._trips
+        self.steady = other is Health.HEALTHY and not self.trips
         return True
 
 

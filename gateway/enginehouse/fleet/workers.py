@@ -39,7 +39,9 @@ class BackendView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     states: Mapping[str, tuple[ReplicaState, float, int]] = {}
     health: Health = Health.UNKNOWN
     steady: bool = False
-    counts: tuple[int, int, int] = (0, 0, 0)
+    streak: int = 0
+    doubts: int = 0
+    trips: int = 0
     last_error: str | None = None
     last_error_at: float | None = None
     problem: str = ""
@@ -55,7 +57,7 @@ class BackendView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 _OF_BACKEND = ("has_listed", "discovered", "proxied", "draining", "states")
-_OF_HEALTH = ("health", "steady", "counts", "last_error", "last_error_at", "problem", "late")
+_OF_HEALTH = ("health", "steady", "streak", "doubts", "trips", "last_error", "last_error_at", "problem", "late")
 _OF_PAUSES = ("left_alone_until", "suspicions")
 _OF_LOAD = ("slots", "engine_waiting", "kv_usage", "figures_at", "cache_tokens", "error_share")
 
