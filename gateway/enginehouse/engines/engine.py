@@ -195,10 +195,10 @@ class Engine:
                 await self.launches.release(self.name, place)
 
     async def _look_ahead(self) -> None:
-        state, limits = self.state, self._new_limits()
-        self.problem = ""
+        state, self.problem = self.state, ""
+        self.errors.first_line = self.log.written
         try:
-            await self._find_room(limits)
+            await self._find_room()
         except asyncio.CancelledError:
             self._become(state)
             raise
@@ -208,19 +208,19 @@ class Engine:
         finally:
             self._limits = None
 
-    async def _find_room(self, limits: StartLimits) -> None:
+    async def _find_room(self) -> None:
         """Raise ``LoadFailed`` if the engine could not be launched even if others were stopped for it.
 
         If no machine could hold it even if no other one ran, a place is found now, and kept for its launch.
         """
         launches, model, driver = self.launches, self.managed.model, self.managed.driver.launch
-        self.errors.begin()
         if not launches.places:
             files = () if model.source else self.line.files
             if why := await launches.why_not(self.line.nowhere, files):
                 how = driver.how_to_install if not model.command else ""
                 raise self.errors.did_not_start(f"{why} ({how})" if how else why)
             return
+        self._limits = limits = StartLimits(model, self.log)
         if why := await launches.no_room(self.needs):
             self._note(limits, ReplicaState.PLACING, why)
             self._kept = await self._find_place(limits)
@@ -358,11 +358,10 @@ class Engine:
 
     async def _note_end(self, run: EngineRun) -> None:
         """Note that an engine is about to end, and frees its memory on GPUs. A failure is logged."""
-        if self.launches.gpus.now:
-            try:
-                self.launches.gpus.ended(await run_within(_QUESTION_S, run.process.processes()))
-            except Exception as error:
-                _log.warning("The processes of %s are not known: %r", self.replica, error)
+        try:
+            self.launches.gpus.ended(await run_within(_QUESTION_S, run.process.processes()))
+        except Exception as error:
+            _log.warning("The processes of %s are not known: %r", self.replica, error)
 
     async def evict(self) -> None:
         """Free the memory of the engine: by sleep if its model says so and that frees most of it, else by its end."""
@@ -399,7 +398,7 @@ class Engine:
 
     async def _adopt(self, process: EngineProcess, place: Place) -> None:
         self.launches.claim(place)
-        self.errors.begin()
+        self.errors.first_line = self.log.written
         self.run = run = EngineRun(process, self.connect(process.address), place)
         try:
             await self._run_start(self._take_over(run))
@@ -417,7 +416,7 @@ class Engine:
 
         The engine ends even if this is cancelled. Its memory is free when this returns.
         """
-        if self.run is not None:
+        if self.run is not None and self.launches.gpus.now:
             await self._note_end(self.run)
         if (starting := self._starting) is not None:
             self._become(ReplicaState.STOPPING)
@@ -501,11 +500,13 @@ class Engine:
 
         After any exception, no process is left, and no place is taken. Raises ``LoadFailed``.
         """
-        limits, place = self._new_limits(), None
+        limits, place = StartLimits(self.managed.model, self.log), None
+        self._limits = limits  # it stands for this start: what goes on of an earlier one must change nothing
         try:
             if run is None:
-                self.errors.begin()
-                await self._have_files(limits)
+                self.errors.first_line = self.log.written
+                if self.managed.model.source:
+                    await self._have_files(limits)
                 place = NOWHERE if self.elsewhere else await self._find_place(limits)
                 if self.state is ReplicaState.PLACING:
                     self._note(limits, ReplicaState.STARTING)
@@ -535,11 +536,6 @@ class Engine:
         self._watching = asyncio.create_task(self._watch(run))
         self._become(ReplicaState.READY)
 
-    def _new_limits(self) -> StartLimits:
-        """The limits of the start that begins now. They also stand for it: an earlier one may resist its end."""
-        self._limits = limits = StartLimits(self.managed.model, self.log)
-        return limits
-
     def _note(self, limits: StartLimits, state: ReplicaState, problem: str = "") -> None:
         """Take the phase of a start, and the problem that it has."""
         if limits is self._limits and self.state is not ReplicaState.STOPPING:
@@ -553,7 +549,7 @@ class Engine:
     async def _have_files(self, limits: StartLimits) -> None:
         """Have the files of a model that is to be downloaded. It takes as long as it takes."""
         source, downloads = self.managed.model.source, self.launches.downloads
-        if not source or downloads is None:
+        if downloads is None:
             return
 
         def note(how_far: str) -> None:
@@ -621,7 +617,8 @@ class Engine:
         return self.finish(self._sleep_or_end(run, wanted == "sleep"))
 
     async def _sleep_or_end(self, run: EngineRun, wanted: bool) -> None:
-        await self._save_cache(run)
+        if run.is_warm:
+            await self._save_cache(run)
         if not (wanted and await self._sleep(run)):
             await self.end(run)
         elif self.run is run and len(self._endings) == 1:  # else a stop is in progress too
@@ -629,7 +626,7 @@ class Engine:
 
     async def _save_cache(self, run: EngineRun) -> None:
         """Save the prefix cache of an engine that was ready, before it stops or sleeps."""
-        if run.is_warm and self.keeps_cache:
+        if self.keeps_cache:
             await self.cache.save(self.managed, run.client)
         run.is_warm = False
 
@@ -678,7 +675,7 @@ class Engine:
         """
         limit = self.managed.model.stop_timeout if timeout is None else timeout
         try:
-            if limit:
+            if limit and run.is_warm:
                 await self._save_cache(run)
             await self.launches.stop(run.process, limit)
         except PluginFailed as error:

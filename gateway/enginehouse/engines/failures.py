@@ -26,16 +26,12 @@ _KILLED = (-9, 128 + 9)
 
 
 class StartErrors:
-    """Makes the errors of one model's engine, with what it has printed in ``log`` since ``begin``."""
+    """Makes the errors of one model's engine, with what it has printed in ``log`` since its ``first_line``."""
 
     def __init__(self, model: str, log: LogRing) -> None:
         self._model = model
         self._log = log
-        self._first_line = 0
-
-    def begin(self) -> None:
-        """Note that another engine may print from now on."""
-        self._first_line = self._log.written
+        self.first_line = 0
 
     def late(self, missed: str, why: str) -> LoadFailed:
         """The start has missed a limit: ``missed`` says which one, and ``why`` what was wrong at last."""
@@ -68,7 +64,7 @@ class StartErrors:
 
     def _last_lines(self, count: int) -> Sequence[str]:
         self._log.finish()
-        return self._log.tail(count, since=self._first_line)
+        return self._log.tail(count, since=self.first_line)
 
 
 def _cause(lines: Sequence[str]) -> str:
