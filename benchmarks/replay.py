@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from enginehouse_sim.simulator.core.build import build_core
-from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
+from enginehouse_sim.simulator.domain.constants import CoreSettings, EngineCoreRequest, SchedulerConstants
 from enginehouse_sim.simulator.domain.outputs import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
@@ -64,9 +64,11 @@ def requests_to_decode(batch: int) -> list[RequestState]:
     """``batch`` requests, each with enough tokens for all rounds."""
     return [
         RequestState(
-            request_id=str(number),
-            prompt_token_ids=list(range(number * 1000, number * 1000 + 64)),
-            max_tokens=_STEPS * _ROUNDS * 2,
+            EngineCoreRequest(
+                request_id=str(number),
+                prompt_token_ids=list(range(number * 1000, number * 1000 + 64)),
+                max_tokens=_STEPS * _ROUNDS * 2,
+            )
         )
         for number in range(batch)
     ]

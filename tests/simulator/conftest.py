@@ -16,6 +16,7 @@ from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.connector import KvConnector
 from enginehouse_sim.simulator.model.grammar import GrammarManager
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
+from tests.support.asked import new_state
 from tests.support.fake_clock import FakeClock
 from tests.support.openai_clients import openai_client
 from tests.support.scheduler_fakes import (
@@ -59,7 +60,7 @@ def new_request() -> Requests:
     def new(prompt: int | list[int], max_tokens: int = 100, **fields: Any) -> RequestState:
         tokens = prompt if isinstance(prompt, list) else [*range(start := next(starts), start + prompt)]
         name = fields.pop("request_id", None) or next(names)
-        return RequestState(request_id=name, prompt_token_ids=tokens, max_tokens=max_tokens, **fields)
+        return new_state(request_id=name, prompt_token_ids=tokens, max_tokens=max_tokens, **fields)
 
     return new
 

@@ -10,6 +10,7 @@ from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.model.text import TextSampler, text_of
+from tests.support.asked import new_state
 
 
 class StepByStepEngine:
@@ -25,7 +26,7 @@ class StepByStepEngine:
 
     def ask(self, prompt: int, max_tokens: int, **fields: Any) -> RequestState:
         start = next(self._starts)
-        request = RequestState(
+        request = new_state(
             request_id=next(self._names),
             prompt_token_ids=list(range(start, start + prompt)),
             max_tokens=max_tokens,

@@ -10,6 +10,7 @@ from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestState, fields_of
+from tests.support.asked import new_state
 
 
 def new_core(random: Random) -> EngineCore:
@@ -30,7 +31,7 @@ def new_core(random: Random) -> EngineCore:
 def new_request(random: Random, core: EngineCore, number: int) -> RequestState:
     longest = core.scheduler.state.constants.max_model_len
     prompt = random.randint(1, longest - 1)
-    return RequestState(
+    return new_state(
         request_id=f"r{number}", prompt_token_ids=[0] * prompt, max_tokens=random.randint(1, longest), ignore_eos=True
     )
 
@@ -92,13 +93,13 @@ def come_and_go(random: Random, number: int, *cores: EngineCore) -> None:
 
 def test_a_step_is_foreseen_until_something_must_be_decided() -> None:
     core = build_core(CoreSettings(ttft=1.0, tpot=0.1), makes_text=False)
-    core.add_request(RequestState(request_id="a", prompt_token_ids=[0] * 10, max_tokens=30, ignore_eos=True))
+    core.add_request(new_state(request_id="a", prompt_token_ids=[0] * 10, max_tokens=30, ignore_eos=True))
     core.begin_step()
     assert core.foresee() == [1.0], "the prompt is read"
     core.end_step()
     core.begin_step()
     assert core.foresee() == pytest.approx([1.1 + n / 10 for n in range(28)]), "the 29th next token is planned already"
-    core.add_request(RequestState(request_id="b", prompt_token_ids=[0] * 10, max_tokens=30, ignore_eos=True))
+    core.add_request(new_state(request_id="b", prompt_token_ids=[0] * 10, max_tokens=30, ignore_eos=True))
     assert core.foresee() == pytest.approx([1.1]), "the next plan admits"
 
 
@@ -106,7 +107,7 @@ def test_a_full_cache_is_foreseen() -> None:
     constants = SchedulerConstants(total_gpu_blocks=6, max_model_len=80, max_num_batched_tokens=80)
     core = build_core(CoreSettings(constants=constants), makes_text=False)
     for name in "ab":
-        core.add_request(RequestState(request_id=name, prompt_token_ids=[ord(name)] * 20, max_tokens=60))
+        core.add_request(new_state(request_id=name, prompt_token_ids=[ord(name)] * 20, max_tokens=60))
     preempted = False
     while core.has_requests:
         core.begin_step()

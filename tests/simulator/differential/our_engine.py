@@ -15,6 +15,7 @@ from enginehouse_sim.simulator.kv.connector import ConnectorMatch, KvConnector
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
 from tests.simulator.differential.drive import Scheduled
 from tests.simulator.differential.workload import EOS, Item, StepRecord, Workload
+from tests.support.asked import new_state
 
 
 class WorkloadConnector(KvConnector):
@@ -77,7 +78,7 @@ class OurEngine(Scheduled):
 
     def add(self, item: Item) -> None:
         self._scheduler.add_request(
-            RequestState(
+            new_state(
                 request_id=item.request_id,
                 prompt_token_ids=list(item.prompt),
                 max_tokens=item.max_tokens,

@@ -10,6 +10,7 @@ from enginehouse_sim.simulator.domain.constants import SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.events import KvEvents
+from tests.support.asked import new_state
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def new_request() -> Callable[..., RequestState]:
     def new(prompt: int | list[int], **fields: Any) -> RequestState:
         tokens = list(range(prompt)) if isinstance(prompt, int) else prompt
         request_id = fields.pop("request_id", f"r{next(numbers)}")
-        return RequestState(request_id=request_id, prompt_token_ids=tokens, max_tokens=100, **fields)
+        return new_state(request_id=request_id, prompt_token_ids=tokens, max_tokens=100, **fields)
 
     return new
 

@@ -16,6 +16,7 @@ from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.connector import HandedOverPrompts, KvConnector, KvLoad, TransferWorker
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
 from enginehouse_sim.simulator.steps.costs import KvShape, KvTransfer
+from tests.support.asked import new_state
 from tests.support.kv_memory import CachedSequence, CheckedRunner, KvMemory
 
 NewEngine = Callable[..., "Engine"]
@@ -57,7 +58,7 @@ class Engine:
         self._on_the_way: dict[str, tuple[KvLoad, RequestState]] = {}
 
     def add(self, request_id: str, prompt: Sequence[int] = PROMPT, max_tokens: int = 8, **fields: Any) -> RequestState:
-        request = RequestState(
+        request = new_state(
             request_id=request_id,
             prompt_token_ids=list(prompt),
             max_tokens=max_tokens,

@@ -4,11 +4,12 @@ from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.events import BlockRemoved, BlockStored, KvEvent
+from tests.support.asked import new_state
 
 
 def ask(name: str, first_token: int) -> RequestState:
     prompt = list(range(first_token, first_token + 8))
-    return RequestState(request_id=name, prompt_token_ids=prompt, max_tokens=1)
+    return new_state(request_id=name, prompt_token_ids=prompt, max_tokens=1)
 
 
 def test_events_of_a_step_are_published_when_it_begins() -> None:

@@ -18,6 +18,7 @@ from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.block_pool import BlockHasher
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.steps.costs import KvShape, KvTransfer
+from tests.support.asked import new_state
 from tests.support.host_restore import begin_restore, finish_restore
 
 SIZE, USABLE, HOST, LONGEST = 2, 9, 6, 14
@@ -46,7 +47,7 @@ class Blocks(RuleBasedStateMachine):
     def arrive(self, prompt: list[int], salt: str | None) -> None:
         self.number += 1
         name = f"r{self.number}"
-        self.waiting.append(RequestState(request_id=name, prompt_token_ids=prompt, max_tokens=9, cache_salt=salt))
+        self.waiting.append(new_state(request_id=name, prompt_token_ids=prompt, max_tokens=9, cache_salt=salt))
 
     @precondition(lambda self: self.waiting)
     @rule(pick=PICK, new=st.integers(1, 5), external=st.integers(0, 2), late=st.booleans(), data=st.data())
@@ -259,7 +260,7 @@ def blocks_for(num_tokens: int) -> int:
 
 
 def content(request: RequestState, index: int) -> Content:
-    return request.cache_salt, tuple(request.all_token_ids[: (index + 1) * SIZE])
+    return request.asked.cache_salt, tuple(request.all_token_ids[: (index + 1) * SIZE])
 
 
 TestBlocks = Blocks.TestCase

@@ -9,12 +9,13 @@ import pytest
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.model.grammar import JSON_OBJECT, GrammarManager, valid_tokens
 from enginehouse_sim.simulator.model.text import EOS, encode, text_of
+from tests.support.asked import new_state
 
 
 def request(
     request_id: str = "a", grammar: str | None = JSON_OBJECT, max_tokens: int = 50, min_tokens: int = 0
 ) -> RequestState:
-    return RequestState(
+    return new_state(
         request_id=request_id,
         prompt_token_ids=[300],
         max_tokens=max_tokens,

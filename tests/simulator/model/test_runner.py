@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.domain.outputs import ModelRunnerOutput, NewRequestData, SchedulerOutput
-from enginehouse_sim.simulator.domain.request import CachedRequestData, RequestState, fields_of
+from enginehouse_sim.simulator.domain.request import CachedRequestData, fields_of
 from enginehouse_sim.simulator.model.runner import ModelRunner
 from enginehouse_sim.simulator.model.text import EOS, TextSampler, encode, text_of
 from enginehouse_sim.simulator.steps.costs import StepLoad
+from tests.support.asked import new_state
 from tests.support.kv_memory import CachedSequence, CheckedRunner, InconsistentBlocks, KvMemory
 
 PROMPT = encode("the engine house stands by the river")  # nine tokens
@@ -25,7 +26,11 @@ def expected(length: int, prompt: Sequence[int] = PROMPT, **kind: Any) -> list[i
 
 
 def new(prompt: Sequence[int] = PROMPT, computed: int = 0, **more: Any) -> NewRequestData:
-    return NewRequestData(more.pop("request_id", "a"), prompt, more.pop("blocks", BLOCKS), computed, **more)
+    return NewRequestData(
+        **{"request_id": "a", "max_tokens": 10, "block_ids": BLOCKS, **more},
+        prompt_token_ids=list(prompt),
+        num_computed_tokens=computed,
+    )
 
 
 def cached(computed: int, blocks: Sequence[int] = (), **more: Any) -> CachedRequestData:
@@ -80,7 +85,7 @@ def test_tokens_do_not_depend_on_how_the_prompt_is_cut_up(cuts: list[int]) -> No
 def test_tokens_do_not_depend_on_other_requests_in_the_step(runner: ModelRunner) -> None:
     other = encode("another prompt")
     output = runner.execute(
-        plan({"b": 4, "a": 9}, new(other, request_id="b", blocks=[1]), new(choice=2, blocks=[2, 3, 4]))
+        plan({"b": 4, "a": 9}, new(other, request_id="b", block_ids=[1]), new(choice=2, block_ids=[2, 3, 4]))
     )
     assert sampled(output, "b") == expected(1, other)
     assert sampled(output) == expected(1, choice=2)
@@ -103,7 +108,7 @@ def test_a_request_prefilled_elsewhere_continues_its_answer() -> None:
 
 
 def test_a_new_request_reaches_the_runner_with_all_its_fields() -> None:
-    request = RequestState(
+    request = new_state(
         request_id="r", prompt_token_ids=[1], max_tokens=5, min_tokens=2, choice=1, logprobs=3, ignore_eos=True
     )
     data = NewRequestData.of(request, [4], 0)
@@ -144,7 +149,7 @@ def test_a_request_that_ignores_eos_continues() -> None:
 
 
 def test_logprobs_come_for_requests_that_asked(runner: ModelRunner) -> None:
-    output = runner.execute(plan({"a": 9, "b": 9}, new(logprobs=3), new(request_id="b", blocks=[30, 31, 32])))
+    output = runner.execute(plan({"a": 9, "b": 9}, new(logprobs=3), new(request_id="b", block_ids=[30, 31, 32])))
     assert output.logprobs is not None
     place = TextSampler(0, text_of(PROMPT))
     assert output.logprobs[output.req_id_to_index["a"]] == [place.alternatives(place.copy().next(), 3)]
@@ -220,7 +225,7 @@ def test_the_load_of_a_step_tells_prompts_from_answers(runner: ModelRunner) -> N
     assert fields_of(runner.load) == fields_of(
         StepLoad(prefill_tokens=9, own_pairs=45, first_tokens=1, total_kv_tokens=992)
     )
-    chunk = new(request_id="b", blocks=[30, 31, 32])
+    chunk = new(request_id="b", block_ids=[30, 31, 32])
     runner.execute(plan({"a": 2, "b": 4}, cached(9), chunk, scheduled_spec_decode_tokens={"a": [5]}))
     assert fields_of(runner.load) == fields_of(
         StepLoad(prefill_tokens=4, own_pairs=10, decodes=1, draft_tokens=1, active_kv_tokens=10, total_kv_tokens=992)
@@ -236,12 +241,12 @@ class TestBlocks:
 
     def test_too_few_blocks(self, runner: ModelRunner) -> None:
         with pytest.raises(InconsistentBlocks, match="2 blocks for 9 tokens"):
-            runner.execute(plan({"a": 9}, new(blocks=[1, 2])))
+            runner.execute(plan({"a": 9}, new(block_ids=[1, 2])))
 
     @pytest.mark.parametrize("blocks", [[1, 0, 2], [1, 2, 1]])
     def test_the_null_block_and_a_block_twice(self, runner: ModelRunner, blocks: list[int]) -> None:
         with pytest.raises(InconsistentBlocks, match="block 0, or a block twice"):
-            runner.execute(plan({"a": 9}, new(blocks=blocks)))
+            runner.execute(plan({"a": 9}, new(block_ids=blocks)))
 
     def test_a_prefix_that_was_never_computed(self, runner: ModelRunner) -> None:
         with pytest.raises(InconsistentBlocks, match="a reads token 0 in block 7"):
@@ -249,13 +254,13 @@ class TestBlocks:
 
     def test_a_shared_prefix_is_right(self, runner: ModelRunner) -> None:
         runner.execute(plan({"a": 9}, new()))
-        output = runner.execute(plan({"b": 1}, new(request_id="b", computed=8, blocks=[7, 3, 30])))
+        output = runner.execute(plan({"b": 1}, new(request_id="b", computed=8, block_ids=[7, 3, 30])))
         assert sampled(output, "b") == expected(1)
 
     def test_a_prefix_with_another_salt_is_not(self, runner: ModelRunner) -> None:
         runner.execute(plan({"a": 9}, new()))
         with pytest.raises(InconsistentBlocks):
-            runner.execute(plan({"b": 1}, new(request_id="b", computed=8, blocks=[7, 3, 30], cache_salt="mine")))
+            runner.execute(plan({"b": 1}, new(request_id="b", computed=8, block_ids=[7, 3, 30], cache_salt="mine")))
 
     def test_a_prefix_that_came_from_outside_is_right(self) -> None:
         memory = KvMemory(block_size=4)
@@ -264,12 +269,12 @@ class TestBlocks:
 
     def test_a_block_that_was_given_to_someone_else(self, runner: ModelRunner) -> None:
         runner.execute(plan({"a": 9}, new()))
-        runner.execute(plan({"b": 2}, new([50, 51], request_id="b", blocks=[9])))
+        runner.execute(plan({"b": 2}, new([50, 51], request_id="b", block_ids=[9])))
         with pytest.raises(InconsistentBlocks, match="a reads token 8 in block 9"):
             runner.execute(plan({"a": 1}, cached(9)))
 
     def test_blocks_that_grow_and_drafts_that_were_rejected_are_right(self, runner: ModelRunner) -> None:
-        made = sampled(runner.execute(plan({"a": 9}, new(blocks=[1, 2, 3]))))
+        made = sampled(runner.execute(plan({"a": 9}, new(block_ids=[1, 2, 3]))))
         wrong = {"scheduled_spec_decode_tokens": {"a": [5, 6]}}
         made += sampled(runner.execute(plan({"a": 3}, cached(9), **wrong)))
         for computed in range(10, 20):

@@ -16,11 +16,12 @@ from enginehouse_sim.simulator.domain.constants import (
     SchedulerConstants,
     SchedulingPolicy,
 )
-from enginehouse_sim.simulator.domain.request import RequestState, fields_of
+from enginehouse_sim.simulator.domain.request import fields_of
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.model.runner import ModelRunner
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
 from enginehouse_sim.simulator.steps.models import ConstantSteps
+from tests.support.asked import new_state
 
 SEEDS = ("0", "1", "4711")
 
@@ -47,7 +48,7 @@ def digest(seed: int) -> str:
             *(dice.randint(1000, 2000) for _ in range(dice.randint(1, 9))),
         ]
         core.add_request(
-            RequestState(
+            new_state(
                 request_id=f"request-{number}",
                 prompt_token_ids=prompt,
                 max_tokens=dice.randint(1, 30),

@@ -8,10 +8,10 @@ import pytest
 
 from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants, SchedulingPolicy
-from enginehouse_sim.simulator.domain.request import RequestState
 from tests.simulator.differential.drive import MAX_STEPS, drive
 from tests.simulator.differential.our_engine import OurEngine
 from tests.simulator.differential.setups import make_workload
+from tests.support.asked import new_state
 
 LONGEST_WAIT = 3000
 """Steps without any token, of a millisecond each; the slowest load takes a third of it."""
@@ -67,7 +67,7 @@ def restore_all(seed: int) -> None:
     for number in range(random.randint(2, 10)):
         prompt = [random.randint(65, 67) for _ in range(random.randint(1, 24))]
         core.add_request(
-            RequestState(
+            new_state(
                 request_id=f"r{number}",
                 prompt_token_ids=prompt,
                 max_tokens=random.randint(1, 24),

@@ -8,11 +8,12 @@ from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.simulator.domain.request import RequestState
+from tests.support.asked import new_state
 
 
 def request(name: str, prompt: int, max_tokens: int = 4, priority: int = 0) -> RequestState:
     tokens = [1000 * ord(name) + at for at in range(prompt)]
-    return RequestState(
+    return new_state(
         request_id=name, prompt_token_ids=tokens, max_tokens=max_tokens, priority=priority, ignore_eos=True
     )
 

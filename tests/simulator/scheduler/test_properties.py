@@ -14,6 +14,7 @@ from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.model.text import EOS
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
 from enginehouse_sim.simulator.steps.models import ConstantSteps
+from tests.support.asked import new_state
 from tests.support.kv_memory import CheckedRunner, KvMemory
 
 MAX_STEPS = 2000
@@ -70,7 +71,7 @@ def engine(constants: SchedulerConstants) -> EngineCore:
 def request(number: int, fields: dict[str, Any]) -> RequestState:
     """No two arrive at one time: two of equal priority would then evict each other for ever, as in vLLM."""
     prompt = [1000 * fields["family"] + 300 + at for at in range(fields["shared"])]
-    return RequestState(
+    return new_state(
         request_id=f"r{number}",
         prompt_token_ids=[*prompt, *(5000 + 100 * number + at for at in range(fields["own"]))],
         max_tokens=fields["max_tokens"],

@@ -7,15 +7,15 @@ import pytest
 from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.domain.constants import CoreSettings
-from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.scheduler.running import usage_after
+from tests.support.asked import new_state
 
 
 def decoding(number: int) -> EngineCore:
     """A core in which ``number`` requests decode, each at another place of its last block."""
     core = build_core(CoreSettings(profile="polynomial"), makes_text=False)
     for n in range(number):
-        core.add_request(RequestState(request_id=str(n), prompt_token_ids=[0] * (20 + 3 * n), max_tokens=100))
+        core.add_request(new_state(request_id=str(n), prompt_token_ids=[0] * (20 + 3 * n), max_tokens=100))
     core.step()
     core.begin_step()
     return core

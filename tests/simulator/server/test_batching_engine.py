@@ -9,9 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from enginehouse import InvalidRequest
 from enginehouse_sim.simulator.core.build import build_core
-from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants, SchedulingPolicy
+from enginehouse_sim.simulator.domain.constants import CoreSettings, EngineCoreRequest, SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.simulator.model.grammar import JSON_OBJECT
-from enginehouse_sim.simulator.model.text import encode
+from enginehouse_sim.simulator.model.text import EOS, encode
 from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, EngineFailed
 from enginehouse_sim.simulator.server.bodies import EncodedPrompt, Work
 from enginehouse_sim.simulator.server.metrics import Metrics
@@ -23,8 +23,10 @@ _ids = count()
 
 
 def work(max_tokens: int = 3, prompts: tuple[str, ...] = ("hello",), **more: Any) -> Work:
-    ids = {"id": f"request-{next(_ids)}", **more}
-    return Work(prompts=[EncodedPrompt(encode(prompt)) for prompt in prompts], max_tokens=max_tokens, **ids)
+    of_work = {name: more.pop(name) for name in Work.__struct_fields__ if name in more}
+    ids = {"request_id": f"request-{next(_ids)}", **more}
+    asked = EngineCoreRequest(prompt_token_ids=[], max_tokens=max_tokens, eos_token_id=EOS, **ids)
+    return Work(asked=asked, prompts=[EncodedPrompt(encode(prompt)) for prompt in prompts], **of_work)
 
 
 def new_engine(clock: FakeClock, *, ttft: float = 1.0, tpot: float = 0.5, **constants: Any) -> BatchingEngine:
@@ -163,7 +165,7 @@ async def test_every_choice_of_every_prompt_is_continued(clock: FakeClock) -> No
 
 
 async def test_work_that_is_only_read_takes_its_time_and_makes_no_token(clock: FakeClock) -> None:
-    reading = asyncio.create_task(answers(new_engine(clock), clock, work(0)))
+    reading = asyncio.create_task(answers(new_engine(clock), clock, work(0, pooling=True)))
     await clock.advance(0.9)
     assert not reading.done()
     await clock.advance(0.1)
@@ -176,8 +178,8 @@ async def test_work_that_is_only_read_takes_its_time_and_makes_no_token(clock: F
     [
         (work(prompts=("",)), "empty"),
         (work(prompts=(" x" * 70,)), "a prompt of 70 tokens .* the KV cache holds 64"),
-        (work(grammar="{"), "cannot be compiled: it is not understood"),
-        (work(grammar='{"pattern": "x"}'), "unknown field `pattern`"),
+        (work(structured_output="{"), "cannot be compiled: it is not understood"),
+        (work(structured_output='{"pattern": "x"}'), "unknown field `pattern`"),
     ],
     ids=["empty", "long", "no schema", "other schema"],
 )
@@ -304,7 +306,7 @@ async def test_leaving_a_run_aborts_a_detached_request_where_it_is(clock: FakeCl
 
 async def test_an_answer_under_a_grammar_continues_elsewhere(clock: FakeClock) -> None:
     one, other = new_engine(clock), new_engine(clock)
-    asked = work(30, grammar=JSON_OBJECT)
+    asked = work(30, structured_output=JSON_OBJECT)
     [whole] = await answers(new_engine(clock, ttft=0, tpot=0), clock, asked)
     with start(one, clock, asked) as run:
         await clock.advance(2.2)
@@ -318,7 +320,7 @@ async def test_an_answer_under_a_grammar_continues_elsewhere(clock: FakeClock) -
 
 async def test_two_requests_may_want_the_same_name(clock: FakeClock) -> None:
     engine = new_engine(clock)
-    running = [asyncio.create_task(answers(engine, clock, work(1, id="same"))) for _ in range(2)]
+    running = [asyncio.create_task(answers(engine, clock, work(1, request_id="same"))) for _ in range(2)]
     await clock.advance(10)
     assert [len((await one)[0].token_ids) for one in running] == [1, 1]
 
@@ -326,11 +328,11 @@ async def test_two_requests_may_want_the_same_name(clock: FakeClock) -> None:
 async def test_a_name_is_not_used_again_while_a_step_is_under_way_for_it(clock: FakeClock) -> None:
     engine = new_engine(clock)
     other = asyncio.create_task(answers(engine, clock, work(3, ("keeps the step going",))))
-    first = asyncio.create_task(answers(engine, clock, work(3, ("one",), id="same")))
+    first = asyncio.create_task(answers(engine, clock, work(3, ("one",), request_id="same")))
     await clock.advance(1.2)
     first.cancel()
     await clock.advance(0)
-    again = asyncio.create_task(answers(engine, clock, work(2, ("two",), id="same")))
+    again = asyncio.create_task(answers(engine, clock, work(2, ("two",), request_id="same")))
     await clock.advance(10)
     await other
     made = generate(0, "two")

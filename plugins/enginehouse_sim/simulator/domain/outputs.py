@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from enginehouse_sim.simulator.domain.constants import MultiModalInput
+from enginehouse_sim.simulator.domain.constants import EngineCoreRequest
 from enginehouse_sim.simulator.domain.request import CachedRequestData, RequestState
 
 TokenLogprobs = Sequence[tuple[int, float]]
@@ -18,35 +18,18 @@ PADDING_DRAFT = -1
 """A draft that is no token and is always rejected."""
 
 
-class NewRequestData(msgspec.Struct, frozen=True):
-    """A request that the model runner does not know yet; ``block_ids`` is its whole block table.
+class NewRequestData(EngineCoreRequest, frozen=True, kw_only=True):
+    """A request that the model runner does not know yet; ``block_ids`` is its whole block table."""
 
-    ``output_token_ids``: the tokens that another engine generated before the request moved here.
-    """
-
-    request_id: str
-    prompt_token_ids: Sequence[int]
     block_ids: Sequence[int]
     num_computed_tokens: int
-    lora: str | None = None
-    cache_salt: str | None = None
-    structured_output: str | None = None
-    output_token_ids: Sequence[int] = ()
-    min_tokens: int = 0
-    stop_token_ids: frozenset[int] = frozenset()
-    ignore_eos: bool = False
-    choice: int = 0
-    logprobs: int | None = None
-    pooling: bool = False
 
     @classmethod
     def of(cls, request: RequestState, block_ids: Sequence[int], num_computed_tokens: int) -> NewRequestData:
-        fields = {name: getattr(request, name) for name in _OF_REQUEST}
-        fields["output_token_ids"] = tuple(request.output_token_ids)
-        return cls(block_ids=block_ids, num_computed_tokens=num_computed_tokens, **fields)
+        fields = {**msgspec.structs.asdict(request.asked), "output_token_ids": tuple(request.output_token_ids)}
+        return cls(**fields, block_ids=block_ids, num_computed_tokens=num_computed_tokens)
 
 
-_OF_REQUEST = [name for name in NewRequestData.__struct_fields__ if name not in ("block_ids", "num_computed_tokens")]
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -135,33 +118,3 @@ class SchedulerStats(SchedulerTotals, kw_only=True):
     num_running_reqs: int
     num_waiting_reqs: int
     kv_cache_usage: float
-
-
-class MovedRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What another engine must know of a request: the fields of ``RequestState`` that no scheduler derives."""
-
-    request_id: str
-    prompt_token_ids: list[int]
-    output_token_ids: list[int]
-    max_tokens: int
-    min_tokens: int
-    choice: int
-    logprobs: int | None
-    priority: int
-    arrival_time: float
-    eos_token_id: int | None
-    ignore_eos: bool
-    stop_token_ids: frozenset[int]
-    lora: str | None
-    cache_salt: str | None
-    structured_output: str | None
-    mm_inputs: Sequence[MultiModalInput]
-    pooling: bool
-    kv_transfer_params: dict[str, Any] | None
-
-    @classmethod
-    def of(cls, request: RequestState) -> MovedRequest:
-        return cls(**{name: getattr(request, name) for name in cls.__struct_fields__})
-
-    def state(self) -> RequestState:
-        return RequestState(**{name: getattr(self, name) for name in self.__struct_fields__})

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
 
-from enginehouse_sim.simulator.domain.constants import MultiModalInput
+from msgspec.structs import replace
+
+from enginehouse_sim.simulator.domain.constants import EngineCoreRequest
 
 
 class RequestStatus(IntEnum):
@@ -40,99 +42,32 @@ FINISH_REASONS = {
 class RequestState:
     """A request and its counters, in tokens unless stated otherwise. Only the scheduler changes them.
 
-    ``priority``: smaller is more urgent, as in vLLM.
-    ``arrival_time``: seconds on the engine's clock. ``num_computed_tokens``: how many of ``all_token_ids`` have keys
-    and values in the cache, or will have after the last step that was scheduled. ``num_cached_tokens``: the tokens that
-    needed no computing when the request was first scheduled; -1 until then. ``num_output_placeholders``: tokens that
-    steps in flight will add. ``spec_token_ids``: drafts for the next step. ``structured_output``: the grammar; ``None``
-    for free text. ``block_hashes``: of the full blocks. ``kv_transfer_params``: the client's message to the KV
-    connector. ``choice``: the number of this answer among several to the same prompt. ``logprobs``: the number of
-    likeliest tokens to report at each place, at least the sampled one; ``None`` for none. ``stale_step``: the last step
-    in flight when the blocks were freed; -1 for none. ``is_prefill_chunk``: the request's last step left known tokens
-    to compute; kept up to date only with drafts or a connector.
+    ``num_computed_tokens``: how many of ``all_token_ids`` have keys and values in the cache, or will have after the
+    last step that was scheduled. ``num_cached_tokens``: the tokens that needed no computing when the request was first
+    scheduled; -1 until then. ``num_output_placeholders``: tokens that steps in flight will add. ``spec_token_ids``:
+    drafts for the next step. ``block_hashes``: of the full blocks. ``stale_step``: the last step in flight when the
+    blocks were freed; -1 for none. ``is_prefill_chunk``: the request's last step left known tokens to compute; kept up
+    to date only with drafts or a connector.
 
     The scheduler derives three fields once instead of in every step. ``max_num_tokens``: the length at which the
     request finishes. ``ending_tokens``: the tokens that may finish it. ``fast_path_until``: below this many computed
     tokens, one more token needs no new block and no further check.
     """
 
-    __slots__ = (
-        "all_token_ids",
-        "arrival_time",
-        "block_hashes",
-        "cache_salt",
-        "choice",
-        "ending_tokens",
-        "eos_token_id",
-        "fast_path_until",
-        "ignore_eos",
-        "is_prefill_chunk",
-        "kv_transfer_params",
-        "logprobs",
-        "lora",
-        "max_num_tokens",
-        "max_tokens",
-        "min_tokens",
-        "mm_inputs",
-        "num_cached_tokens",
-        "num_computed_tokens",
-        "num_output_placeholders",
-        "num_preemptions",
-        "output_token_ids",
-        "pooling",
-        "priority",
-        "prompt_token_ids",
-        "request_id",
-        "spec_token_ids",
-        "stale_step",
-        "status",
-        "stop_reason",
-        "stop_token_ids",
-        "structured_output",
-    )
-
-    def __init__(
-        self,
-        *,
-        request_id: str,
-        prompt_token_ids: list[int],
-        max_tokens: int,
-        output_token_ids: Sequence[int] = (),
-        min_tokens: int = 0,
-        choice: int = 0,
-        logprobs: int | None = None,
-        priority: int = 0,
-        arrival_time: float = 0.0,
-        eos_token_id: int | None = None,
-        ignore_eos: bool = False,
-        stop_token_ids: frozenset[int] = frozenset(),
-        lora: str | None = None,
-        cache_salt: str | None = None,
-        structured_output: str | None = None,
-        mm_inputs: Sequence[MultiModalInput] = (),
-        pooling: bool = False,
-        kv_transfer_params: dict[str, Any] | None = None,
-    ) -> None:
-        self.request_id = request_id
-        self.prompt_token_ids = prompt_token_ids
-        self.max_tokens = max_tokens
-        self.min_tokens = min_tokens
-        self.choice = choice
-        self.logprobs = logprobs
-        self.priority = priority
-        self.arrival_time = arrival_time
-        self.eos_token_id = eos_token_id
-        self.ignore_eos = ignore_eos
-        self.stop_token_ids = stop_token_ids
-        self.lora = lora
-        self.cache_salt = cache_salt
-        self.structured_output = structured_output
-        self.mm_inputs = mm_inputs
-        self.pooling = pooling
-        self.kv_transfer_params = kv_transfer_params
+    def __init__(self, asked: EngineCoreRequest) -> None:
+        self.asked = asked
+        self.request_id = asked.request_id
+        self.prompt_token_ids = asked.prompt_token_ids
+        self.max_tokens = asked.max_tokens
+        self.priority = asked.priority
+        self.arrival_time = asked.arrival_time
+        self.structured_output = asked.structured_output
+        self.mm_inputs = asked.mm_inputs
+        self.pooling = asked.pooling
+        self.kv_transfer_params = asked.kv_transfer_params
         self.status = RequestStatus.WAITING
-        self.output_token_ids = list(output_token_ids)
-        self.all_token_ids = [*prompt_token_ids, *self.output_token_ids]
+        self.output_token_ids = list(asked.output_token_ids)
+        self.all_token_ids = [*asked.prompt_token_ids, *self.output_token_ids]
         self.spec_token_ids: list[int] = []
         self.num_computed_tokens = 0
         self.num_cached_tokens = -1
@@ -140,11 +75,20 @@ class RequestState:
         self.stale_step = -1
         self.is_prefill_chunk = False
         self.max_num_tokens = self.fast_path_until = 0
-        self.ending_tokens = stop_token_ids
-        if eos_token_id is not None and not ignore_eos:
-            self.ending_tokens |= {eos_token_id}
+        self.ending_tokens = asked.stop_token_ids
+        if asked.eos_token_id is not None and not asked.ignore_eos:
+            self.ending_tokens |= {asked.eos_token_id}
         self.block_hashes: list[int] = []
         self.stop_reason: int | str | None = None
+
+    def asked_now(self) -> EngineCoreRequest:
+        """What another engine is asked that continues this request."""
+        return replace(
+            self.asked,
+            output_token_ids=tuple(self.output_token_ids),
+            arrival_time=self.arrival_time,
+            kv_transfer_params=self.kv_transfer_params,
+        )
 
     @property
     def num_prompt_tokens(self) -> int:

@@ -35,7 +35,7 @@ class BlockHasher:
         Tokens are signed 64-bit numbers.
         """
         hashes, token_ids, size = request.block_hashes, request.all_token_ids, self.block_size
-        first, end = len(hashes), len(token_ids) // size
+        first, end, asked = len(hashes), len(token_ids) // size, request.asked
         if first >= end:
             return hashes
         if self._is_local:
@@ -46,7 +46,7 @@ class BlockHasher:
         tokens = token_ids[first * size : end * size]
         data = struct.pack(f"<{len(tokens)}q", *tokens)
         # The hash input before the next block: the previous hash, or the keys that separate equal prompts.
-        parent = hashes[-1].to_bytes(_HASH_BYTES, "little") if hashes else _written(request.lora, request.cache_salt)
+        parent = hashes[-1].to_bytes(_HASH_BYTES, "little") if hashes else _written(asked.lora, asked.cache_salt)
         for index in range(first, end):
             at = (index - first) * size * _TOKEN_BYTES
             content = parent + data[at : at + size * _TOKEN_BYTES]

@@ -223,5 +223,5 @@ class KvCacheManager:
             parent_block_hash=hashes[index - 1] if index else None,
             token_ids=tuple(request.all_token_ids[index * size : (index + 1) * size]),
             block_size=size,
-            lora_name=request.lora,
+            lora_name=request.asked.lora,
         )

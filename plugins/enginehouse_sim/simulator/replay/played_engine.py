@@ -9,9 +9,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from msgspec.structs import replace
+
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.core.migration import MAX_MIGRATIONS, MigratedKv, MigrationSlots
-from enginehouse_sim.simulator.domain.outputs import MovedRequest, SchedulerOutput
+from enginehouse_sim.simulator.domain.constants import EngineCoreRequest
+from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.model.timing import TOKEN
 from enginehouse_sim.simulator.replay.answer import AnswerRecord, count_gap
@@ -109,11 +112,13 @@ class PlayedEngine:
             return None
         prompt = prompt_of(asked, number) if self._core.makes_text else [0] * asked.input_length
         wanted = RequestState(
-            request_id=id or str(number),
-            prompt_token_ids=prompt + [TOKEN] * made,
-            max_tokens=most,
-            ignore_eos=True,
-            arrival_time=at,
+            EngineCoreRequest(
+                request_id=id or str(number),
+                prompt_token_ids=prompt + [TOKEN] * made,
+                max_tokens=most,
+                ignore_eos=True,
+                arrival_time=at,
+            )
         )
         if never_fits(state, wanted):
             return None
@@ -127,11 +132,11 @@ class PlayedEngine:
             self._migrated_kv.expect(wanted.request_id, copied)
         self._begin(wanted, request, at)
 
-    def detach(self, request_id: str) -> tuple[RequestState, AnswerRecord]:
-        """Remove a request without finishing it; return it, ready for another engine, and its record."""
+    def detach(self, request_id: str, id: str) -> tuple[RequestState, AnswerRecord]:
+        """Remove a request without finishing it; return it, ready for another engine under ``id``, and its record."""
         self._interrupt()
         state = self.state.requests[request_id]
-        detached = MovedRequest.of(state).state()
+        detached = RequestState(replace(state.asked_now(), request_id=id))
         detached.block_hashes = list(state.block_hashes)  # all made-up tokens are equal, so new hashes would be too
         return detached, self.abort(request_id)
 

@@ -89,11 +89,11 @@ class PlayedLlumlet(Migrator):
             if not source.has(moved.id):
                 return _ENDED
             computed = computed_tokens(request)
-            detached, answer = source.detach(moved.id)
+            id = f"{moved.id.partition('+')[0]}+{next(self._count)}"
+            detached, answer = source.detach(moved.id, id)
             await asyncio.sleep(self._transfer.seconds(max(0, computed - copied)))
-        moved.engine, moved.id = destination, f"{moved.id.partition('+')[0]}+{next(self._count)}"
+        moved.engine, moved.id = destination, id
         answer.has_moved = True
-        detached.request_id = moved.id
         destination.attach(detached, answer, self._now(), computed)
         self._begin_step(destination)
         return ""

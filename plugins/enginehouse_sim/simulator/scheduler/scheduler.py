@@ -40,9 +40,10 @@ def stop_status(request: RequestState, last_token: int) -> RequestStatus | None:
 
     A stop token that is also the last allowed token stops the request. The sampler keeps ``min_tokens``.
     """
-    if last_token == request.eos_token_id and not request.ignore_eos:
+    asked = request.asked
+    if last_token == asked.eos_token_id and not asked.ignore_eos:
         return RequestStatus.FINISHED_STOPPED
-    if last_token in request.stop_token_ids:
+    if last_token in asked.stop_token_ids:
         request.stop_reason = last_token
         return RequestStatus.FINISHED_STOPPED
     return RequestStatus.FINISHED_LENGTH_CAPPED if len(request.all_token_ids) >= request.max_num_tokens else None

@@ -271,10 +271,11 @@ def _has_room(state: SchedulerState) -> bool:
 
 def _lora_fits(plan: StepPlan, request: RequestState, max_loras: int | None) -> bool:
     """Whether the step has room for the request's adapter."""
-    if max_loras is None or request.lora is None:
+    lora = request.asked.lora
+    if max_loras is None or lora is None:
         return True
-    loras = {scheduled.lora for scheduled in plan.requests if scheduled.lora is not None}
-    return request.lora in loras or len(loras) < max_loras
+    loras = {scheduled.asked.lora for scheduled in plan.requests} - {None}
+    return lora in loras or len(loras) < max_loras
 
 
 def _has_arrived(state: SchedulerState, request: RequestState) -> bool:

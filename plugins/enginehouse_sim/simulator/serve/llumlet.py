@@ -26,7 +26,8 @@ from enginehouse_sim.simulator.core.migration import (
     copy_stages,
     movable_requests,
 )
-from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, MovedRequest
+from enginehouse_sim.simulator.domain.constants import EngineCoreRequest
+from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.server.batching_engine import (
     BatchingEngine,
@@ -47,7 +48,7 @@ _SERVICE, _METHOD = "enginehouse.sim.Migration", "MoveIn"
 class MoveIn(msgspec.Struct, frozen=True):
     """A request that no longer runs at the source; the KV of its first ``num_computed_tokens`` has been copied."""
 
-    request: MovedRequest
+    request: EngineCoreRequest
     num_computed_tokens: int
 
 
@@ -204,7 +205,7 @@ class Llumlet:
         method = self._channel(address).unary_stream(
             f"/{_SERVICE}/{_METHOD}", msgspec.msgpack.encode, msgspec.msgpack.Decoder(EngineCoreOutput).decode
         )
-        call = leaving.call = method(MoveIn(MovedRequest.of(request), computed))
+        call = leaving.call = method(MoveIn(request, computed))
         with suppress(grpc.aio.AioRpcError, asyncio.TimeoutError):
             await asyncio.wait_for(call.initial_metadata(), _TIMEOUT_S)
             if not call.done():
@@ -214,13 +215,13 @@ class Llumlet:
         await self._resume_here(request, leaving)
         return False
 
-    async def _resume_here(self, request: RequestState, leaving: _Leaving) -> None:
+    async def _resume_here(self, request: EngineCoreRequest, leaving: _Leaving) -> None:
         """Continue the request here once its last step is over, unless its client has left."""
         while self._engine.is_known(request.request_id):
             await self._engine.clock.sleep(_STEP_S)
         if not leaving.has_ended:
             leaving.followers.location = self._engine
-            self._engine.add_request(request, leaving.followers)
+            self._engine.add_request(RequestState(request), leaving.followers)
 
     def _channel(self, address: str) -> grpc.aio.Channel:
         if address not in self._channels:
@@ -237,7 +238,7 @@ class Llumlet:
 
     async def _take_in(self, moved: MoveIn, context: Any) -> AsyncIterator[EngineCoreOutput]:
         """Run a request of another engine. Its outputs go there until its end, or until that engine leaves."""
-        request, forwarder = moved.request.state(), _Forwarder()
+        request, forwarder = RequestState(moved.request), _Forwarder()
         followers = Followers(request.request_id, self._engine, has_moved_in=True)
         followers.join(forwarder)
         if why := self._refusal(request):

@@ -11,7 +11,8 @@ from typing import Protocol
 
 from enginehouse import InvalidRequest, RequestError
 from enginehouse_sim.simulator.core.engine_core import CoreStep, EngineCore
-from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, MovedRequest, SchedulerStats
+from enginehouse_sim.simulator.domain.constants import EngineCoreRequest
+from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, SchedulerStats
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.model.grammar import valid_tokens
 from enginehouse_sim.simulator.scheduler.scheduler import stats
@@ -156,12 +157,12 @@ class BatchingEngine:
     def followers(self, request_id: str) -> Followers | None:
         return self._listeners.get(request_id)
 
-    def detach_request(self, request_id: str) -> tuple[RequestState, Followers]:
-        """Remove a request without finishing it; return it, ready for another engine, and its followers.
+    def detach_request(self, request_id: str) -> tuple[EngineCoreRequest, Followers]:
+        """Remove a request without finishing it; return what another engine is asked, and its followers.
 
         Raises ``KeyError`` for an unknown id.
         """
-        request, listener = MovedRequest.of(self.state.requests[request_id]).state(), self._listeners[request_id]
+        request, listener = self.state.requests[request_id].asked_now(), self._listeners[request_id]
         self.finish_requests((request_id,))
         return request, listener
 

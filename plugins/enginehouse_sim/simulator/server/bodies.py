@@ -11,10 +11,10 @@ from zlib import crc32
 import msgspec
 
 from enginehouse import InvalidRequest
-from enginehouse_sim.simulator.domain.constants import IMAGE_TOKENS, MultiModalInput
+from enginehouse_sim.simulator.domain.constants import IMAGE_TOKENS, EngineCoreRequest, MultiModalInput
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.model.grammar import JSON_OBJECT, choice_grammar
-from enginehouse_sim.simulator.model.text import EOS, count_tokens, encode
+from enginehouse_sim.simulator.model.text import count_tokens, encode
 
 
 class EncodedPrompt(msgspec.Struct, frozen=True):
@@ -27,29 +27,21 @@ class EncodedPrompt(msgspec.Struct, frozen=True):
 class Work(msgspec.Struct, frozen=True, kw_only=True):
     """``choices`` answers to each prompt. Choice ``c`` of prompt ``p`` has the number ``p * choices + c``.
 
-    ``max_tokens``: the most tokens of each answer; with 0, the engine only computes the prompts, as for embeddings.
-    ``stops``: strings that end an answer; ``include_stop``: show the string or token that ended it. ``grammar``: as
-    ``valid_tokens`` takes it. ``logprobs``: the number of likeliest tokens to report at each place, at least the
-    sampled one. ``follows``: the id of a request that has migrated here; the answer is the rest of its answer after
-    the only prompt, and no request begins. The other fields are those of ``RequestState``.
+    ``asked``: what the engine is asked for each answer, but for the prompt. ``stops``: strings that end an answer;
+    ``include_stop``: show the string or token that ended it. ``follows``: the id of a request that has migrated here;
+    the answer is the rest of its answer after the only prompt, and no request begins.
     """
 
-    id: str
+    asked: EngineCoreRequest
     prompts: Sequence[EncodedPrompt]
-    max_tokens: int
     choices: int = 1
-    min_tokens: int = 0
-    ignore_eos: bool = False
     stops: Sequence[str] = ()
-    stop_token_ids: frozenset[int] = frozenset()
     include_stop: bool = False
-    grammar: str | None = None
-    logprobs: int | None = None
-    priority: int = 0
-    lora: str | None = None
-    cache_salt: str | None = None
-    kv_transfer_params: dict[str, Any] | None = None
     follows: str | None = None
+
+    @property
+    def id(self) -> str:
+        return self.asked.request_id
 
     @property
     def size(self) -> int:
@@ -62,22 +54,10 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     def request(self, number: int, request_id: str) -> RequestState:
         at, choice = divmod(number, self.choices)
         prompt = self.prompts[at]
-        return RequestState(
-            request_id=request_id,
-            prompt_token_ids=prompt.token_ids,
-            mm_inputs=prompt.mm_inputs,
-            pooling=not self.max_tokens,
-            choice=choice,
-            eos_token_id=EOS,
-            structured_output=self.grammar,
-            **{name: getattr(self, name) for name in _OF_REQUEST},
-        )
+        given = {"request_id": request_id, "prompt_token_ids": prompt.token_ids, "mm_inputs": prompt.mm_inputs}
+        return RequestState(msgspec.structs.replace(self.asked, choice=choice, **given))
 
 
-_OF_REQUEST = (
-    *("max_tokens", "min_tokens", "ignore_eos", "stop_token_ids", "logprobs", "priority", "lora", "cache_salt"),
-    "kv_transfer_params",
-)
 _IMAGE = "\N{OBJECT REPLACEMENT CHARACTER}" * IMAGE_TOKENS
 
 TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]

@@ -14,7 +14,8 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from enginehouse import InvalidRequest
-from enginehouse_sim.simulator.model.text import bytes_of, encode, piece_of
+from enginehouse_sim.simulator.domain.constants import EngineCoreRequest
+from enginehouse_sim.simulator.model.text import EOS, bytes_of, encode, piece_of
 from enginehouse_sim.simulator.server.bodies import (
     Alternatives,
     ChatMessage,
@@ -79,22 +80,27 @@ def work_of(
     if min_tokens > max_tokens:
         raise InvalidRequest(f"min_tokens is {min_tokens}, more than max_tokens, which is {max_tokens}")
     stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
-    return Work(
-        id=id,
-        prompts=prompts,
+    asked = EngineCoreRequest(
+        request_id=id,
+        prompt_token_ids=[],
         max_tokens=max_tokens,
-        choices=body.n or 1,
         min_tokens=min_tokens,
-        ignore_eos=body.ignore_eos,
-        stops=[text for text in stops if text],
-        stop_token_ids=frozenset(body.stop_token_ids or ()),
-        include_stop=body.include_stop_str_in_output,
-        grammar=grammar,
         logprobs=logprobs,
         priority=body.priority,
+        eos_token_id=EOS,
+        ignore_eos=body.ignore_eos,
+        stop_token_ids=frozenset(body.stop_token_ids or ()),
         lora=lora,
         cache_salt=body.cache_salt,
+        structured_output=grammar,
         kv_transfer_params=body.kv_transfer_params,
+    )
+    return Work(
+        asked=asked,
+        prompts=prompts,
+        choices=body.n or 1,
+        stops=[text for text in stops if text],
+        include_stop=body.include_stop_str_in_output,
         follows=follows,
     )
 
@@ -330,8 +336,10 @@ async def embeddings(simulation: Simulation, call: Call) -> None:
     """Answer a vector of length 1 for each text. It depends only on the seed and the text."""
     body = call.decode(EmbeddingBody)
     prompts, lora = prompts_of(body.input), simulation.lora(body.model)
-    max_tokens = simulation.max_tokens(prompts, 0)
-    work = Work(id=new_id("embd", call), prompts=prompts, max_tokens=max_tokens, lora=lora)
+    simulation.max_tokens(prompts, 0)
+    id = new_id("embd", call)
+    asked = EngineCoreRequest(request_id=id, prompt_token_ids=[], max_tokens=0, lora=lora, pooling=True)
+    work = Work(asked=asked, prompts=prompts)
     with simulation.run(work) as run:
         answers = await run.finished()
     data = [

@@ -20,7 +20,7 @@ def load_figures(state: SchedulerState) -> dict[str, Any]:
     return {
         "num_total_gpu_tokens": total,
         "num_used_gpu_tokens": total - free,
-        "active_loras": tuple(sorted({request.lora for request in (*state.running, *state.waiting) if request.lora})),
+        "active_loras": tuple(sorted({lora for each in (*state.running, *state.waiting) if (lora := each.asked.lora)})),
         "max_loras": state.constants.max_loras or 0,
         **_waiting(state),
         **_running(state),

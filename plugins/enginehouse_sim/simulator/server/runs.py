@@ -111,7 +111,7 @@ class RunAnswer:
         self._on_end = on_end
         self._on_piece = on_piece
         self._stops = StopStrings(work.stops, work.include_stop) if work.stops else None
-        self._min_tokens = work.min_tokens
+        self._min_tokens = work.asked.min_tokens
         self._shows_stop = work.include_stop
 
     @property
