@@ -98,7 +98,7 @@ def prompt(number: int, request: TraceRequest, turn: str) -> str:
 
 async def play(url: str, requests: Sequence[TraceRequest], turn: str) -> Record:
     """Send each request at its arrival."""
-    record = Record(SLO)
+    record = Record(slo=SLO)
     asks = [
         {"prompt": prompt(place, each, turn), "max_tokens": each.output_length, "stream": True, "ignore_eos": True}
         for place, each in enumerate(requests)

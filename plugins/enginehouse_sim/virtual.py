@@ -126,8 +126,11 @@ class VirtualLauncher(Launcher):
         return None
 
 
-class VirtualClient(ABC):
+class VirtualClient(ResponseWriter):
     """Learns what happens to a request, as its client would."""
+
+    _status = 0
+    _is_stream = _has_begun = False
 
     @abstractmethod
     def answered(self) -> None:
@@ -137,37 +140,28 @@ class VirtualClient(ABC):
     def ended(self, status: int, code: str) -> None:
         """The answer has ended. ``code``: of the error that ends it; empty if it is whole."""
 
-
-class VirtualWriter(ResponseWriter):
-    """Brings the answer to a ``VirtualClient``."""
-
-    def __init__(self, client: VirtualClient) -> None:
-        self._client = client
-        self._status = 0
-        self._is_stream = self._answered = False
-
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         self._status = status
         self._is_stream = length is None
 
     def write(self, chunk: bytes) -> None:
-        if not self._answered and not chunk.startswith(b":"):  # a comment is no part of the answer, but a heartbeat
-            self._answered = True
-            self._client.answered()
+        if not self._has_begun and not chunk.startswith(b":"):  # a comment is no part of the answer, but a heartbeat
+            self._has_begun = True
+            self.answered()
 
     def finish(self, chunk: bytes) -> None:
         if self._status >= 400:
-            self._client.ended(self._status, _error_code(chunk))
+            self.ended(self._status, _error_code(chunk))
             return
         self.write(chunk)
         whole = not self._is_stream or not chunk or b"[DONE]" in chunk
-        self._client.ended(self._status, "" if whole else _error_code(chunk.partition(b"data:")[2]))
+        self.ended(self._status, "" if whole else _error_code(chunk.partition(b"data:")[2]))
 
     def unread(self) -> int:
         return 0
 
     def abort(self) -> None:
-        self._client.ended(self._status, "upstream_error")
+        self.ended(self._status, "upstream_error")
 
 
 class _ErrorFields(msgspec.Struct):
@@ -297,7 +291,7 @@ class VirtualGateway:
         caller = self._gateway.admission.authentication.named(key) if key else None
         if key and caller is None:
             raise Unauthorized(f"The configuration has no key '{key}'")
-        exchange = self._gateway.relay.open(VirtualWriter(client), request.path, request.headers, request)
+        exchange = self._gateway.relay.open(client, request.path, request.headers, request)
         exchange.begin(body, caller)
 
     async def close(self) -> None:

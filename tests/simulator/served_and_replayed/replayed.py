@@ -53,7 +53,7 @@ class Replayed:
             dict(self._replay.codes),
             Counts(retries=counts.retried, hedges=counts.hedged, continuations=counts.continued),
         )
-        begun = sum(client.answer.first_token >= 0 for client in self._replay.clients.values())
+        begun = sum(client.seen.first_token >= 0 for client in self._replay.world.clients.values())
         self.progress.append(Progress.of(self._seen, begun))
 
 

@@ -9,7 +9,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from enginehouse import InvalidRequest
 from enginehouse_sim.simulator.core.build import build_core
-from enginehouse_sim.simulator.domain.constants import CoreSettings, EngineCoreRequest, SchedulerConstants, SchedulingPolicy
+from enginehouse_sim.simulator.domain.constants import (
+    CoreSettings,
+    EngineCoreRequest,
+    SchedulerConstants,
+    SchedulingPolicy,
+)
 from enginehouse_sim.simulator.model.grammar import JSON_OBJECT
 from enginehouse_sim.simulator.model.text import EOS, encode
 from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, EngineFailed

@@ -6,14 +6,17 @@ from pathlib import Path
 import pytest
 
 from enginehouse import ConfigError
+from enginehouse_sim.simulator.core.build import build_core
+from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.steps.costs import KvShape, KvTransfer, PassCosts, StepLoad
-from enginehouse_sim.simulator.steps.models import ConstantSteps, PassSteps, SpedUp, StepModel
+from enginehouse_sim.simulator.steps.models import ConstantSteps, PassSteps, StepModel
 from enginehouse_sim.simulator.steps.profile import (
     AnyProfile,
     PassProfile,
     load_profile,
     profile_names,
 )
+from tests.support.asked import new_state
 
 
 def ms(model: StepModel, **load: int) -> float:
@@ -67,16 +70,11 @@ class TestPolynomial:
         assert ms(load_profile(str(file)).steps, decodes=1) == 1.0
 
 
-def test_speed_divides_the_time() -> None:
-    fast = SpedUp(ConstantSteps(ttft=0.08, tpot=0.04), ratio=2)
-    assert fast.seconds(StepLoad(prefill_tokens=1, first_tokens=1)) == 0.04
-    assert fast.seconds(StepLoad(prefill_tokens=1, first_tokens=1, decodes=1)) == 0.06
-    assert fast.decode_seconds(1, 10, 100) == fast.seconds(StepLoad(decodes=1)) == 0.02
-
-
-def test_at_a_ratio_of_0_nothing_takes_time() -> None:
-    load = StepLoad(prefill_tokens=1, first_tokens=1, decodes=1)
-    assert SpedUp(ConstantSteps(1, 1), ratio=0).seconds(load) == 0
+@pytest.mark.parametrize(("speedup", "seconds"), [(2.0, [0.04, 0.02]), (0.0, [0.0, 0.0])])
+def test_the_speedup_divides_the_time_and_0_leaves_none(speedup: float, seconds: list[float]) -> None:
+    core = build_core(CoreSettings(ttft=0.08, tpot=0.04, speedup=speedup), makes_text=False)
+    core.add_request(new_state(request_id="a", prompt_token_ids=[0] * 10, max_tokens=2))
+    assert [core.step().seconds for _ in range(2)] == pytest.approx(seconds)
 
 
 SHEETS = {

@@ -16,7 +16,7 @@ from enginehouse_sim.simulator.model.runner import ModelRunner
 from enginehouse_sim.simulator.model.timing import TimingRunner
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
 from enginehouse_sim.simulator.steps.costs import KvShape, KvTransfer
-from enginehouse_sim.simulator.steps.models import ConstantSteps, SpedUp
+from enginehouse_sim.simulator.steps.models import ConstantSteps
 from enginehouse_sim.simulator.steps.profile import NOTHING_OUTSIDE, OutsideCosts, load_profile
 
 
@@ -57,7 +57,8 @@ def build_core(
     return EngineCore(
         scheduler,
         runner,
-        steps if settings.speedup == 1 else SpedUp(steps, settings.speedup),
+        steps,
+        pace=1 / settings.speedup if settings.speedup else 0.0,
         transfer_worker=worker,
         before_step=Offloading(scheduler, tier, settings.offload).before_step if tier is not None else None,
     )

@@ -46,7 +46,7 @@ class EngineCore:
     ``now`` is its clock in seconds. Each step advances it by the step's duration; ``wait_until`` advances it while
     there is nothing to do. ``before_step`` gets the time before each step is planned. If the scheduler ``plans_ahead``,
     the core plans each step before it processes the result of the previous one. ``makes_text``: whether tokens have a
-    meaning; else only their number matters. ``slowness``: how many times as long as the step model says a step takes.
+    meaning; else only their number matters. ``pace``: how many times as long as the step model says a step takes.
     """
 
     def __init__(
@@ -55,12 +55,13 @@ class EngineCore:
         runner: ModelRunner | TimingRunner,
         steps: StepModel,
         *,
+        pace: float = 1.0,
         transfer_worker: TransferWorker | None = None,
         before_step: Callable[[float], None] | None = None,
     ) -> None:
         self.scheduler = scheduler
         self.now = 0.0
-        self.slowness = 1.0
+        self._pace = self._usual_pace = pace
         self._transfer_worker = transfer_worker
         self.before_step = before_step
         self.makes_text = not isinstance(runner, TimingRunner)
@@ -106,6 +107,10 @@ class EngineCore:
         for step in self._launched:
             step.ends_at += late
 
+    def slow_down(self, factor: float) -> None:
+        """Make each step that is launched from now on take ``factor`` times as long as usual."""
+        self._pace = self._usual_pace * factor
+
     def step(self) -> CoreStep:
         self.begin_step()
         return self.end_step()
@@ -134,7 +139,7 @@ class EngineCore:
         self._ends = ends = [step.ends_at for step in self._launched]
         load = self._launched[-1].load
         decodes, active, total = load.decodes, load.active_kv_tokens, load.total_kv_tokens
-        ends += self._steps.decode_ends(ends[-1], decodes, active, total, count, self.slowness)
+        ends += self._steps.decode_ends(ends[-1], decodes, active, total, count, self._pace)
         return ends[: count + 1]
 
     def pass_steps(self, count: int) -> None:
@@ -197,7 +202,7 @@ class EngineCore:
         if worker is not None:
             worker.begin_step(scheduled.kv_connector_metadata, begins_at)
         if scheduled.num_scheduled_tokens or not self.has_requests:
-            return self.slowness * self._steps.seconds(load)
+            return self._pace * self._steps.seconds(load)
         if not scheduled.preempted_req_ids and self._is_computing:
             return 0.0
         arrival = worker.next_arrival if worker is not None else None

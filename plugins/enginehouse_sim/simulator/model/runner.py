@@ -45,8 +45,6 @@ class ModelRunner:
             request = requests[cached.request_id]
             if cached.resumed_from_preemption:
                 request.resume(cached, self._settings)
-            elif cached.new_block_ids:
-                request.block_ids.extend(cached.new_block_ids)
             step.run(request, cached.num_computed_tokens)
         self.load = step.load()
         return step.outcome()
@@ -55,20 +53,18 @@ class ModelRunner:
 class _CachedRequest:
     """A request as the model runner keeps it: its tokens, the sampler after them, and the drafts of its last step."""
 
-    __slots__ = ("block_ids", "data", "drafted", "is_plain", "prompt_length", "sampler", "tokens")
+    __slots__ = ("data", "drafted", "is_plain", "prompt_length", "sampler", "tokens")
 
     def __init__(self, data: NewRequestData, settings: CoreSettings) -> None:
         self.data = data
         self.is_plain = not (data.logprobs is not None or data.pooling or data.min_tokens)
         self.prompt_length = len(data.prompt_token_ids)
         self.tokens = [*data.prompt_token_ids, *data.output_token_ids]
-        self.block_ids = list(data.block_ids)
         self.drafted: list[int] = []
         self.sampler = self._new_sampler(settings)
 
     def resume(self, data: CachedRequestData, settings: CoreSettings) -> None:
         self.tokens = list(data.token_ids)
-        self.block_ids = list(data.new_block_ids)
         self.drafted = []
         self.sampler = self._new_sampler(settings)
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 
 import msgspec
 
 from enginehouse import ConfigError, parse_duration
 from enginehouse.settings import did_you_mean
-from enginehouse_sim.simulator.replay.played_engine import PlayedEngine
-from enginehouse_sim.simulator.replay.played_server import PlayedServer
 
 _FORM = re.compile(
     r"(?P<engine>.+):(?P<kind>kill|stall|refuse|slow=(?P<factor>[^@]+))@(?P<at>[^@+]+)(\+(?P<duration>[^@+]+))?"
@@ -75,42 +72,27 @@ def _seconds(text: str) -> float:
 
 
 class FaultPlan:
-    """Begins and ends faults at their times. ``servers``: by backend. Raises ``ConfigError`` for an unknown engine."""
+    """Begins and ends faults at their times, by ``suffer``. Raises ``ConfigError`` for one of no engine."""
 
     def __init__(
-        self,
-        faults: Sequence[PlannedFault],
-        servers: Mapping[str, PlayedServer],
-        begin_step: Callable[[PlayedEngine], None],
+        self, faults: Sequence[PlannedFault], engines: Collection[str], suffer: Callable[[PlannedFault, bool], None]
     ) -> None:
-        self._servers = servers
-        self._begin_step = begin_step
+        self._suffer = suffer
         self._due: list[tuple[float, int, PlannedFault, bool]] = []
         for number, fault in enumerate(faults):
-            if fault.engine not in servers:
-                hint = did_you_mean(fault.engine, list(servers)) or f"one of {', '.join(servers)}"
+            if fault.engine not in engines:
+                hint = did_you_mean(fault.engine, list(engines)) or f"one of {', '.join(engines)}"
                 raise ConfigError(f"there is no engine '{fault.engine}'", key="--fault", remedy=hint)
-            heapq.heappush(self._due, (fault.at, number, fault, True))
+            self._due.append((fault.at, number, fault, True))
             if fault.duration is not None:
-                heapq.heappush(self._due, (fault.at + fault.duration, number, fault, False))
+                self._due.append((fault.at + fault.duration, number, fault, False))
+        self._due.sort(key=lambda due: due[:2], reverse=True)
 
     @property
     def next_at(self) -> float:
         """When the next fault begins or ends, in seconds since the first request; infinite if none will."""
-        return self._due[0][0] if self._due else math.inf
+        return self._due[-1][0] if self._due else math.inf
 
-    def advance(self, now: float) -> None:
-        """Begin or end that one; ``now`` is on the engines' clock."""
-        _, _, fault, begins = heapq.heappop(self._due)
-        server = self._servers[fault.engine]
-        if fault.kind is FaultKind.KILL:
-            server.crash() if begins else server.revive()
-        elif fault.kind is FaultKind.SLOW:
-            server.engine.slow_down(fault.factor if begins else 1.0)
-        elif fault.kind is FaultKind.REFUSE:
-            server.refuse() if begins else server.accept()
-        elif begins:
-            server.stall()
-        else:
-            server.engine.resume(now)
-            self._begin_step(server.engine)
+    def advance(self) -> None:
+        """Begin or end that one."""
+        self._suffer(*self._due.pop()[2:])

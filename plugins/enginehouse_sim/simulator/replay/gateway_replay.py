@@ -25,8 +25,8 @@ from enginehouse_sim.simulator.replay.faults import FaultPlan, PlannedFault
 from enginehouse_sim.simulator.replay.played_connection import PlayedModels
 from enginehouse_sim.simulator.replay.played_engine import PlayedEngine, rare_collections
 from enginehouse_sim.simulator.replay.played_llumlet import PlayedLlumlet
-from enginehouse_sim.simulator.replay.played_server import PlayedClient, PlayedServer
-from enginehouse_sim.simulator.replay.replay_world import ReplayWorld
+from enginehouse_sim.simulator.replay.played_server import PlayedServer
+from enginehouse_sim.simulator.replay.replay_world import PlayedClient, ReplayWorld
 from enginehouse_sim.simulator.replay.report import Record, Slo
 from enginehouse_sim.simulator.replay.traces.prompts import prompt_of
 from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
@@ -92,14 +92,12 @@ class GatewayReplay(VirtualEngines):
     looks_ahead: ClassVar = True
 
     def __init__(self, trace: Iterable[TraceRequest], setting: Setting) -> None:
-        self.record = Record(setting.slo)
-        self.clients: dict[int, PlayedClient] = {}
+        self.record = Record(slo=setting.slo)
         self._setting = setting
         self._trace = enumerate(trace)
         self._model = ""
         self.engines: dict[str, PlayedEngine] = {}
         self._servers: dict[str, PlayedServer] = {}
-        self._read: dict[str, asyncio.Event] = {}
         self._transfer = KvTransfer(kv_shape(setting.core))
         self._loop: VirtualLoop
         self.gateway: VirtualGateway
@@ -111,7 +109,13 @@ class GatewayReplay(VirtualEngines):
         began = perf_counter()
         self._loop = loop = VirtualLoop()
         self.world = ReplayWorld(
-            loop, self._trace, self.clients, self._submit, self._fail, looks_ahead=self.looks_ahead
+            loop,
+            self._trace,
+            self._submit,
+            self.routed,
+            self._fail,
+            self._transfer,
+            looks_ahead=self.looks_ahead,
         )
         try:
             with rare_collections():
@@ -131,10 +135,11 @@ class GatewayReplay(VirtualEngines):
                 core = self._core(backend)
                 models = backend.models or (self._setting.model or "sim",)
                 facts = PlayedModels(models, core.constants.max_model_len, core.constants.max_num_seqs)
-                self._servers[backend.name] = PlayedServer(backend, facts, engine, self, outside_costs(core))
+                server = PlayedServer(backend, facts, engine, world, outside_costs(core))
+                self._servers[backend.name] = server
+                world.catch_ups.append(server.catch_up)
             world.engines.extend(self.engines.values())
-            world.servers.extend(self._servers.values())
-            faults = FaultPlan(self._setting.faults, self._servers, world.begin_step)
+            faults = FaultPlan(self._setting.faults, self._servers, self._suffer)
             await gateway.open()
             self._end = self._loop.create_future()
             self._model = self._setting.model or next(iter(gateway.models), "")
@@ -157,22 +162,11 @@ class GatewayReplay(VirtualEngines):
             remedy = "enginehouse plugins lists the strategies"
             raise ConfigError(f"there is no strategy {wanted!r} that can be used", key="--set", remedy=remedy)
 
-    # --- for the servers of the engines
-
-    def begin_step(self, engine: PlayedEngine) -> None:
-        self.world.begin_step(engine)
-
     def routed(self, number: int, backend: str) -> None:
         """Do nothing: for subclasses that follow where requests go."""
 
     def ended(self, number: int, code: str) -> None:
         """Request ``number`` has ended; ``code``: that of its error, empty for a whole answer. For subclasses."""
-
-    def prompt_is_read(self, room: str) -> asyncio.Event:
-        return self._read.setdefault(room, asyncio.Event())
-
-    def transfer_seconds(self, tokens: int) -> float:
-        return self._transfer.seconds(tokens)
 
     # --- as the engines of the gateway
 
@@ -185,7 +179,7 @@ class GatewayReplay(VirtualEngines):
     def migrator(self, type: str, configured: Migrator) -> Migrator:
         if type != "llumlet":
             return configured
-        return PlayedLlumlet(self.engines, self._loop.time, self.begin_step, self._transfer)
+        return PlayedLlumlet(self.engines, self._loop.time, self.world.begin_step, self._transfer)
 
     async def launch(self, process: VirtualProcess) -> None:
         await asyncio.sleep(self._setting.load_time)
@@ -218,16 +212,20 @@ class GatewayReplay(VirtualEngines):
         body = Body(model=trace.model or self._model, prompt=prompt, stream=trace.stream)
         most = max(1, trace.output_length)
         request = InferenceRequest(PATH, [(b"x-request-id", b"%d" % number)], _as_json(body, prompt, most), body)
-        self.clients[number] = client = PlayedClient(trace, number, self.record, self._loop.time, self._client_ended)
+        self.world.clients[number] = client = PlayedClient(
+            trace, number, self.record, self._loop.time, self._client_ended
+        )
         for_engine = _as_json(body, [number], most)  # the number stands for the prompt
         self.gateway.submit(request, for_engine, client, trace.key)
 
     def _client_ended(self, client: PlayedClient, code: str) -> None:
-        del self.clients[client.number]
+        is_last = self.world.client_ended(client.number)
         self.ended(client.number, code)
-        self._read.pop(str(client.number), None)
-        if not self.clients and self.world.has_read_all and not self._end.done():
+        if is_last and not self._end.done():
             self._end.set_result(None)
+
+    def _suffer(self, fault: PlannedFault, begins: bool) -> None:
+        self._servers[fault.engine].suffer(fault, begins)
 
     def _fail(self, error: EnginehouseError) -> None:
         self._end.set_exception(error)

@@ -154,9 +154,8 @@ class PlayedEngine:
         self.restart()
 
     def slow_down(self, factor: float) -> None:
-        """Make each step that begins from now on take ``factor`` times as long as its load says."""
         self._interrupt()
-        self._core.slowness = factor
+        self._core.slow_down(factor)
 
     def stall(self) -> None:
         """Make no progress until ``resume``."""
@@ -372,7 +371,7 @@ class Replay(EngineOwner):
         outside: OutsideCosts = NOTHING_OUTSIDE,
     ) -> None:
         super().__init__()
-        self.record = Record(slo)
+        self.record = Record(slo=slo)
         self._arrivals = entering(trace, outside)
         self._next = next(self._arrivals, None)
         self._engine = PlayedEngine("engine", core, self.record, self)

@@ -1,16 +1,17 @@
-"""The clients of a replay, an engine of it as the gateway reaches it, and its answers on their way there."""
+"""An engine of a replay as the gateway reaches it, and its answers on their way there."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.model.timing import TOKEN
-from enginehouse_sim.simulator.replay.answer import AnswerRecord, count_gap
+from enginehouse_sim.simulator.replay.answer import AnswerRecord
+from enginehouse_sim.simulator.replay.faults import FaultKind, PlannedFault
 from enginehouse_sim.simulator.replay.played_connection import (
     LAST_CHUNK,
     STREAM_HEAD,
@@ -21,11 +22,10 @@ from enginehouse_sim.simulator.replay.played_connection import (
     read_body,
 )
 from enginehouse_sim.simulator.replay.played_engine import PlayedEngine
-from enginehouse_sim.simulator.replay.report import Record
-from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
+from enginehouse_sim.simulator.replay.replay_world import PlayedClient, ReplayWorld
 from enginehouse_sim.simulator.server.load_figures import load_figures
 from enginehouse_sim.simulator.steps.profile import NOTHING_OUTSIDE, OutsideCosts
-from enginehouse_sim.virtual import VirtualBackend, VirtualClient, VirtualProcess
+from enginehouse_sim.virtual import VirtualBackend, VirtualProcess
 
 _EVENT = (
     b'data: {"id":"%s","object":"text_completion","created":0,"model":"m","choices":[{"index":0,"text":"%s"%s,'
@@ -38,60 +38,6 @@ _WHOLE = (
 _USAGE = b',"usage":{"prompt_tokens":%d,"completion_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d}}'
 _TOKENS = b"%d," % TOKEN
 _DONE = b"data: [DONE]\n\n"
-
-
-class PlayedClient(VirtualClient):
-    """Sends one request of a trace, and records the answer that it gets.
-
-    ``answer``: the whole of it, whichever engines made its parts. ``is_broken``: its engine has just broken it off.
-    ``on_end`` is called once, when nothing more will come, with the code of the error that ends the answer, if any.
-    """
-
-    __slots__ = ("_now", "_on_end", "_record", "answer", "is_broken", "number", "trace")
-
-    def __init__(
-        self,
-        trace: TraceRequest,
-        number: int,
-        record: Record,
-        now: Callable[[], float],
-        on_end: Callable[[PlayedClient, str], None],
-    ) -> None:
-        self.trace = trace
-        self.number = number
-        self.answer = AnswerRecord(now(), trace.input_length)
-        self.is_broken = False
-        self._record = record
-        self._now = now
-        self._on_end = on_end
-
-    def answered(self) -> None:
-        self.answer.first_token = self._now()
-
-    def ended(self, status: int, code: str) -> None:
-        if code:
-            self._record.reject(code)
-            self._record.broken += status == 200
-        else:
-            self._record.finish(self.answer)
-        self._on_end(self, code)
-
-    def begins_part(self, at: float, cached_tokens: int) -> None:
-        """Note that an engine has made its first token of the answer ``at`` a time."""
-        answer = self.answer
-        if not answer.output_tokens:
-            answer.cached_tokens = cached_tokens
-            return
-        gap = at - answer.last_token
-        count_gap(self._record.gaps, gap, 1)
-        if not self.is_broken:
-            self._record.move_gaps.append(gap)
-        self.is_broken = False
-
-    def received(self, tokens: int, last_token: float) -> None:
-        """Count tokens that the gateway has got, the last one at that time."""
-        self.answer.output_tokens += tokens
-        self.answer.last_token = last_token
 
 
 class PlayedAnswer:
@@ -226,24 +172,6 @@ _TOO_LONG = (
 )
 
 
-class Rooms(Protocol):
-    """What the engines of a replay share: its clients, and the hand-overs of prompts."""
-
-    clients: dict[int, PlayedClient]
-
-    def begin_step(self, engine: PlayedEngine) -> None:
-        """Begin a step of an engine that may be idle."""
-
-    def routed(self, number: int, backend: str) -> None:
-        """Note that request ``number`` has reached the engine of ``backend``."""
-
-    def prompt_is_read(self, room: str) -> asyncio.Event:
-        """Set when the prompt of a hand-over has been read."""
-
-    def transfer_seconds(self, tokens: int) -> float:
-        """How long the KV cache of so many tokens takes from one engine to another."""
-
-
 class PlayedServer:
     """Serves HTTP for one engine, and takes ``outside`` for it. ``answers``: those that clients wait for, in order.
 
@@ -255,7 +183,7 @@ class PlayedServer:
         backend: VirtualBackend,
         models: PlayedModels,
         engine: PlayedEngine,
-        rooms: Rooms,
+        world: ReplayWorld,
         outside: OutsideCosts = NOTHING_OUTSIDE,
     ) -> None:
         self.engine = engine
@@ -264,7 +192,7 @@ class PlayedServer:
         self.refuses = False
         self.answers: dict[PlayedAnswer, None] = {}
         self._models = models
-        self._rooms = rooms
+        self._world = world
         self._outside = outside
         self._connections: dict[PlayedConnection, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -285,7 +213,7 @@ class PlayedServer:
         self._process = process
         self.is_down = False
 
-    def revive(self) -> None:
+    def _revive(self) -> None:
         """Run again after a crash. The gateway starts an engine that it has launched itself."""
         if self.backend.spec is None:
             self.is_down = False
@@ -297,7 +225,20 @@ class PlayedServer:
         if process is not None:
             process.exit(-9)
 
-    # --- faults
+    def suffer(self, fault: PlannedFault, begins: bool) -> None:
+        """Begin a fault, or end it."""
+        if fault.kind is FaultKind.KILL:
+            self.crash() if begins else self._revive()
+        elif fault.kind is FaultKind.SLOW:
+            self.engine.slow_down(fault.factor if begins else 1.0)
+        elif fault.kind is FaultKind.REFUSE:
+            self._refuse() if begins else self._accept()
+        elif begins:
+            self.catch_up()  # what has been made is sent
+            self.engine.stall()
+        else:
+            self.engine.resume(asyncio.get_running_loop().time())
+            self._world.begin_step(self.engine)
 
     def kill(self) -> None:
         """End the engine: break what it serves off."""
@@ -314,19 +255,14 @@ class PlayedServer:
         for connection in connections:
             connection.break_off()
 
-    def stall(self) -> None:
-        """Make no progress. What has been made is sent."""
-        self.catch_up()
-        self.engine.stall()
-
-    def refuse(self) -> None:
+    def _refuse(self) -> None:
         """Accept no connection, and close those that are idle."""
         self.refuses = True
         for connection in [each for each in self._connections if each.reader is None]:
             self._connections.pop(connection, None)
             connection.break_off()
 
-    def accept(self) -> None:
+    def _accept(self) -> None:
         self.refuses = False
 
     def catch_up(self) -> None:
@@ -368,7 +304,7 @@ class PlayedServer:
         }
 
     def _complete(self, connection: PlayedConnection, asked: Asked, *, is_ahead: bool) -> None:
-        client = self._rooms.clients.get(asked.prompt[0])
+        client = self._world.clients.get(asked.prompt[0])
         if client is None:
             connection.answer(404, b"{}")  # its client has left
         elif asked.follows:
@@ -385,7 +321,7 @@ class PlayedServer:
             connection.answer(400, _TOO_LONG)
             return
         if not is_ahead:
-            self._rooms.routed(client.number, self.backend.name)
+            self._world.routed(client.number, self.backend.name)
         answer = AnswerRecord(now, client.trace.input_length, is_ahead=is_ahead)
         played = PlayedAnswer(
             connection, engine, asked, answer, None if is_ahead else client, id, self.answers, base=made
@@ -408,7 +344,7 @@ class PlayedServer:
             self._spawn(self._enter_later(played, wanted, delay))
             return
         self.engine.attach(wanted, played.answer, now)
-        self._rooms.begin_step(self.engine)
+        self._world.begin_step(self.engine)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -421,22 +357,22 @@ class PlayedServer:
             now = asyncio.get_running_loop().time()
             wanted.arrival_time = now
             self.engine.attach(wanted, played.answer, now)
-            self._rooms.begin_step(self.engine)
+            self._world.begin_step(self.engine)
 
     def _read(self, played: PlayedAnswer, room: str, client: PlayedClient) -> None:
-        client.answer.cached_tokens = played.answer.cached_tokens
-        self._rooms.prompt_is_read(room).set()
+        client.seen.cached_tokens = played.answer.cached_tokens
+        self._world.prompt_is_read(room).set()
 
     async def _take_over(self, played: PlayedAnswer, wanted: RequestState, room: str, client: PlayedClient) -> None:
         """Answer a prompt that another engine has read."""
-        await self._rooms.prompt_is_read(room).wait()
+        await self._world.prompt_is_read(room).wait()
         tokens = len(wanted.prompt_token_ids)
-        await asyncio.sleep(self._rooms.transfer_seconds(tokens))
+        await asyncio.sleep(self._world.transfer.seconds(tokens))
         if played not in self.answers:
             return
-        played.answer.is_read, played.answer.cached_tokens = True, client.answer.cached_tokens
+        played.answer.is_read, played.answer.cached_tokens = True, client.seen.cached_tokens
         self.engine.attach(wanted, played.answer, asyncio.get_running_loop().time(), copied=tokens)
-        self._rooms.begin_step(self.engine)
+        self._world.begin_step(self.engine)
 
     def _follow(self, connection: PlayedConnection, asked: Asked, client: PlayedClient) -> None:
         """Send the rest of a request that another engine has moved here."""

@@ -73,40 +73,71 @@ class Moment(NamedTuple):
     busiest: int
 
 
-class Record:
+class Moments:
+    """Samples over time. At ``_SAMPLES`` of them, every second one goes and the interval doubles."""
+
+    def __init__(self) -> None:
+        self.samples: list[Moment] = []
+        self.due = 0.0
+        self._every = 0.05
+
+    def add(self, now: float, moment: Moment) -> None:
+        self.samples.append(moment)
+        if len(self.samples) >= _SAMPLES:
+            self._every *= 2
+            del self.samples[1::2]
+        self.due = now + self._every
+
+
+class Counts(msgspec.Struct, kw_only=True):
+    """The counts of a replay.
+
+    ``requests``: the answered requests, whose tokens the token figures count. ``cached_tokens``: tokens of their
+    prompts that needed no computing. ``failed_migrations``: commands that moved none of the selected requests.
+    ``empty_migrations``: those that found none to move. ``retried``: how often requests were sent again.
+    ``continued``: how often streams went on elsewhere after a break. ``hedged``: second replicas that were asked.
+    ``broken``: answers that had begun and did not become whole.
+    """
+
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    swaps: int = 0
+    failed_migrations: int = 0
+    empty_migrations: int = 0
+    retried: int = 0
+    continued: int = 0
+    hedged: int = 0
+    broken: int = 0
+
+
+def _seconds() -> array[float]:
+    return array("d")
+
+
+class Record(Counts, kw_only=True):
     """The requests, steps and engines of a replay.
 
     ``times_to_first``, ``means`` (the mean gap between tokens) and ``durations`` have a number of seconds for each
     answered request; a request with one token has no mean. ``gaps`` counts the gaps between two outputs of a request,
-    by microseconds. ``move_gaps``: the gaps in which requests moved, in seconds. ``failed_migrations``: the number of
-    commands that moved none of the selected requests. ``empty_migrations``: those that found none to move.
-    ``retried``, ``continued`` and ``hedged`` count how often requests were sent again, streams were continued elsewhere
-    after a break, and second replicas were asked. ``broken``: the number of answers that had begun and did not become
-    whole.
-    ``rejected``: the number of refused requests, by error code. ``attained``: the number of requests within ``slo``.
-    ``ended``: the virtual seconds, and ``real_seconds`` the real ones, that the replay took.
+    by microseconds. ``move_gaps``: the gaps in which requests moved, in seconds. ``rejected``: the number of refused
+    requests, by error code. ``attained``: the number of requests within ``slo``. ``ended``: the virtual seconds, and
+    ``real_seconds`` the real ones, that the replay took.
     """
 
-    def __init__(self, slo: Slo | None = None) -> None:
-        self.slo = slo
-        self.instances: list[InstanceRecord] = []
-        self.requests = 0
-        self.input_tokens = 0
-        self.output_tokens = 0
-        self.cached_tokens = 0
-        self.rejected: Counter[str] = Counter()
-        self.attained = 0
-        self.times_to_first = array("d")
-        self.means = array("d")
-        self.durations = array("d")
-        self.gaps: dict[int, int] = {}
-        self.moments = Moments()
-        self.swaps = 0
-        self.move_gaps = array("d")
-        self.failed_migrations = self.empty_migrations = 0
-        self.retried = self.continued = self.hedged = self.broken = 0
-        self.ended = 0.0
-        self.real_seconds = 0.0
+    slo: Slo | None = None
+    instances: list[InstanceRecord] = msgspec.field(default_factory=list)
+    rejected: Counter[str] = msgspec.field(default_factory=Counter)
+    attained: int = 0
+    times_to_first: array[float] = msgspec.field(default_factory=_seconds)
+    means: array[float] = msgspec.field(default_factory=_seconds)
+    durations: array[float] = msgspec.field(default_factory=_seconds)
+    gaps: dict[int, int] = msgspec.field(default_factory=dict)
+    moments: Moments = msgspec.field(default_factory=Moments)
+    move_gaps: array[float] = msgspec.field(default_factory=_seconds)
+    ended: float = 0.0
+    real_seconds: float = 0.0
 
     def reject(self, code: str) -> None:
         self.rejected[code] += 1
@@ -125,22 +156,6 @@ class Record:
             self.means.append(mean)
         if self.slo is not None and self.slo.is_met(first, mean, duration):
             self.attained += 1
-
-
-class Moments:
-    """Samples over time. At ``_SAMPLES`` of them, every second one goes and the interval doubles."""
-
-    def __init__(self) -> None:
-        self.samples: list[Moment] = []
-        self.due = 0.0
-        self._every = 0.05
-
-    def add(self, now: float, moment: Moment) -> None:
-        self.samples.append(moment)
-        if len(self.samples) >= _SAMPLES:
-            self._every *= 2
-            del self.samples[1::2]
-        self.due = now + self._every
 
 
 class Distribution(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,37 +201,21 @@ class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
     peak_kv_use: float
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class Report(Counts, kw_only=True):
     """The figures of one replay.
 
-    ``requests``: the answered requests, whose tokens the token figures count. ``cached_tokens``: tokens of their
-    prompts that needed no computing. ``rejected``: the refused requests, which ``rejections`` counts by error code.
+    ``rejected``: the refused requests, which ``rejections`` counts by error code, with those that are ``broken``.
     ``slo_attainment``: the share of all requests that were answered within the objectives; ``None`` without objectives.
-    ``slo_shares``: the share within each single objective.
-    ``imbalance``: the requests at the busiest engine over the mean of all engines. ``migrations``: the moves of answers
-    under way; ``migration_gap_ms``: the gaps between two tokens in which they moved. ``failed_migrations``: commands
-    that moved none of the selected requests. ``empty_migrations``: those that found none to move. ``retried``: how
-    often requests were sent again. ``continued``: how often streams went on elsewhere after a break. ``hedged``: second
-    replicas that were asked. ``broken``: answers that had begun and did not become whole; ``rejections`` counts them
-    too. ``speed``: virtual seconds in each real one.
+    ``slo_shares``: the share within each single objective. ``imbalance``: the requests at the busiest engine over the
+    mean of all engines. ``migrations``: the moves of answers under way; ``migration_gap_ms``: the gaps between two
+    tokens in which they moved. ``speed``: virtual seconds in each real one.
     """
 
-    requests: int
     rejected: int
     rejections: dict[str, int]
-    input_tokens: int
-    output_tokens: int
-    cached_tokens: int
     cache_hit_ratio: float
     preemptions: int
-    swaps: int
     migrations: int
-    failed_migrations: int
-    empty_migrations: int
-    retried: int
-    continued: int
-    hedged: int
-    broken: int
     slo_attainment: float | None
     slo_shares: dict[str, float]
     imbalance: float
@@ -235,16 +234,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     per_instance: list[EngineReport]
 
 
-class VariantReport(Report, frozen=True, kw_only=True):
+class VariantReport(Report, kw_only=True):
     """The figures of one variant of the configuration. ``name``: the keys that it sets, with their values."""
 
     name: str
-
-
-_COUNTED = (
-    *("requests", "input_tokens", "output_tokens", "cached_tokens", "swaps", "failed_migrations", "empty_migrations"),
-    *("retried", "continued", "hedged", "broken"),
-)
 
 
 def report(record: Record) -> Report:
@@ -253,7 +246,7 @@ def report(record: Record) -> Report:
     instances = record.instances
     steps = sum(instance.steps for instance in instances)
     return Report(
-        **{name: getattr(record, name) for name in _COUNTED},
+        **{name: getattr(record, name) for name in Counts.__struct_fields__},
         rejected=rejected,
         rejections=dict(record.rejected),
         cache_hit_ratio=_round(_share(record.cached_tokens, record.input_tokens)),
@@ -293,9 +286,12 @@ def _slo_shares(record: Record) -> dict[str, float]:
     return shares
 
 
+_OF_ENGINE = ("name", "requests", "input_tokens", "output_tokens", "preemptions", "steps")
+
+
 def _instance(instance: InstanceRecord, duration: float) -> EngineReport:
     return EngineReport(
-        **{name: getattr(instance, name) for name in ("name", *_COUNTED[:3], "preemptions", "steps")},
+        **{name: getattr(instance, name) for name in _OF_ENGINE},
         cache_hit_ratio=_round(_share(instance.cached_tokens, instance.input_tokens)),
         mean_batch=_round(_share(instance.batches, instance.steps)),
         busy=_round(_share(instance.busy, duration)),

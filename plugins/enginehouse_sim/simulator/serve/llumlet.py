@@ -28,7 +28,7 @@ from enginehouse_sim.simulator.core.migration import (
 )
 from enginehouse_sim.simulator.domain.constants import EngineCoreRequest
 from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput
-from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
+from enginehouse_sim.simulator.domain.request import RequestStatus
 from enginehouse_sim.simulator.server.batching_engine import (
     BatchingEngine,
     EngineFailed,
@@ -221,7 +221,7 @@ class Llumlet:
             await self._engine.clock.sleep(_STEP_S)
         if not leaving.has_ended:
             leaving.followers.location = self._engine
-            self._engine.add_request(RequestState(request), leaving.followers)
+            self._engine.add_request(request, leaving.followers)
 
     def _channel(self, address: str) -> grpc.aio.Channel:
         if address not in self._channels:
@@ -238,7 +238,7 @@ class Llumlet:
 
     async def _take_in(self, moved: MoveIn, context: Any) -> AsyncIterator[EngineCoreOutput]:
         """Run a request of another engine. Its outputs go there until its end, or until that engine leaves."""
-        request, forwarder = RequestState(moved.request), _Forwarder()
+        request, forwarder = moved.request, _Forwarder()
         followers = Followers(request.request_id, self._engine, has_moved_in=True)
         followers.join(forwarder)
         if why := self._refusal(request):
@@ -248,7 +248,7 @@ class Llumlet:
         try:
             self._engine.add_request(request, followers)
         except RequestError as error:
-            self._migrated_kv.release(request)
+            self._migrated_kv.delivered(request.request_id)
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, error.message)
         try:
             await context.send_initial_metadata(())
@@ -260,7 +260,7 @@ class Llumlet:
         finally:
             followers.leave(forwarder)
 
-    def _refusal(self, request: RequestState) -> str:
+    def _refusal(self, request: EngineCoreRequest) -> str:
         engine, state = self._engine, self._engine.state
         if engine.failure or engine.sleep_level:
             return "the engine takes no requests now"
@@ -268,6 +268,7 @@ class Llumlet:
             return f"a request '{request.request_id}' exists already"
         if len(state.running) + len(state.waiting) >= state.constants.max_num_seqs:
             return "max_num_seqs requests run already"
-        if -(-request.num_tokens // state.constants.block_size) + 1 > state.kv_cache.num_free_blocks:
+        num_tokens = len(request.prompt_token_ids) + len(request.output_token_ids)
+        if -(-num_tokens // state.constants.block_size) + 1 > state.kv_cache.num_free_blocks:
             return "there are too few free blocks"
         return ""

@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import msgspec
+
 from enginehouse import InvalidRequest, RequestError
 from enginehouse_sim.simulator.core.engine_core import CoreStep, EngineCore
 from enginehouse_sim.simulator.domain.constants import EngineCoreRequest
@@ -127,7 +129,7 @@ class BatchingEngine:
     def state(self) -> SchedulerState:
         return self._core.scheduler.state
 
-    def add_request(self, request: RequestState, listener: Followers) -> None:
+    def add_request(self, asked: EngineCoreRequest, listener: Followers) -> None:
         """Add a request. It waits while the engine sleeps.
 
         A request that comes with ``output_token_ids`` from another engine continues after them. Raises
@@ -135,8 +137,8 @@ class BatchingEngine:
         """
         if self.failure:
             raise EngineFailed(self.failure)
+        request = RequestState(msgspec.structs.replace(asked, arrival_time=self.clock.now()))
         self._check(request)
-        request.arrival_time = self.clock.now()
         self._core.add_request(request)
         self._listeners[request.request_id] = listener
         self._recent.append((request.arrival_time, request.request_id))

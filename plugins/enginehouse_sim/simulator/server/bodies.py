@@ -12,7 +12,6 @@ import msgspec
 
 from enginehouse import InvalidRequest
 from enginehouse_sim.simulator.domain.constants import IMAGE_TOKENS, EngineCoreRequest, MultiModalInput
-from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.model.grammar import JSON_OBJECT, choice_grammar
 from enginehouse_sim.simulator.model.text import count_tokens, encode
 
@@ -51,11 +50,11 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     def prompt_tokens(self) -> int:
         return sum(len(prompt.token_ids) for prompt in self.prompts)
 
-    def request(self, number: int, request_id: str) -> RequestState:
+    def request(self, number: int, request_id: str) -> EngineCoreRequest:
         at, choice = divmod(number, self.choices)
         prompt = self.prompts[at]
         given = {"request_id": request_id, "prompt_token_ids": prompt.token_ids, "mm_inputs": prompt.mm_inputs}
-        return RequestState(msgspec.structs.replace(self.asked, choice=choice, **given))
+        return msgspec.structs.replace(self.asked, choice=choice, **given)
 
 
 _IMAGE = "\N{OBJECT REPLACEMENT CHARACTER}" * IMAGE_TOKENS

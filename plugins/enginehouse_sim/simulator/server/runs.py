@@ -266,7 +266,7 @@ class Run:
             request_id = f"{request_id}+{random.getrandbits(32):08x}"
         request = self.work.request(number, request_id)
         followers = Followers(request_id, engine)
-        answer = self._answer(number, followers, request.num_prompt_tokens)
+        answer = self._answer(number, followers, len(request.prompt_token_ids))
         engine.add_request(request, followers)
         answers.append(answer)
 

@@ -20,17 +20,15 @@ class StepModel(ABC):
         load = StepLoad(decodes=decodes, active_kv_tokens=active_kv_tokens, total_kv_tokens=total_kv_tokens)
         return self.seconds(load)
 
-    def decode_ends(
-        self, begin: float, decodes: int, active: int, total: int, count: int, slowness: float
-    ) -> list[float]:
+    def decode_ends(self, begin: float, decodes: int, active: int, total: int, count: int, pace: float) -> list[float]:
         """The ends of ``count`` such steps, the first of which begins at ``begin``. Each has one more token a request.
 
-        They take ``slowness`` times as long.
+        They take ``pace`` times as long.
         """
         ends: list[float] = []
         for _ in range(count):
             active += decodes
-            begin += slowness * self.decode_seconds(decodes, active, total)
+            begin += pace * self.decode_seconds(decodes, active, total)
             ends.append(begin)
         return ends
 
@@ -108,20 +106,6 @@ class PolynomialSteps(StepModel):
             return 0.0
         used = min(1.0, active_kv_tokens / total_kv_tokens) if total_kv_tokens else 1.0
         return max(self._floor, _polynomial(self._decode, used)) / 1000
-
-
-class SpedUp(StepModel):
-    """Divides another model's times by ``ratio``; 0 means no time at all."""
-
-    def __init__(self, model: StepModel, ratio: float) -> None:
-        self._model = model
-        self._share = 1 / ratio if ratio else 0.0
-
-    def seconds(self, load: StepLoad) -> float:
-        return self._share * self._model.seconds(load)
-
-    def decode_seconds(self, decodes: int, active_kv_tokens: int, total_kv_tokens: int) -> float:
-        return self._share * self._model.decode_seconds(decodes, active_kv_tokens, total_kv_tokens)
 
 
 def _polynomial(coefficients: list[float], at: float) -> float:
