@@ -39,8 +39,8 @@ _OURS = """
 import json, sys, time
 from pathlib import Path
 from enginehouse_sim.virtual import VirtualSettings
-from enginehouse_sim.simulator.domain.constants import CoreSettings
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.options import CoreSettings
+from enginehouse_sim.options import SchedulerConstants
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
 from enginehouse_sim.simulator.replay.variants import TraceFile
 core = CoreSettings(profile="polynomial", constants=SchedulerConstants(block_size=64, max_model_len=1 << 20))

@@ -29,7 +29,7 @@ import msgspec
 from placement_baselines import BaselineSettings, EngineSpeed
 from placement_traces import TRACES, request, reusable, trace
 
-from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
+from enginehouse_sim.options import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.replay.faults import PlannedFault
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
 from enginehouse_sim.simulator.replay.report import Distribution, Slo

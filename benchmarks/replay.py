@@ -18,8 +18,9 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from enginehouse_sim.options import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.core.build import build_core
-from enginehouse_sim.simulator.domain.constants import CoreSettings, EngineCoreRequest, SchedulerConstants
+from enginehouse_sim.simulator.domain.asked import EngineCoreRequest
 from enginehouse_sim.simulator.domain.outputs import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager

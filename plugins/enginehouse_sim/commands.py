@@ -14,6 +14,7 @@ import msgspec
 
 from enginehouse import ConfigError
 from enginehouse_kit.output import print_json
+from enginehouse_sim.options import CoreSettings
 from enginehouse_sim.simulator.core.options import (
     JSON_OPTION,
     POSITIVE,
@@ -22,7 +23,6 @@ from enginehouse_sim.simulator.core.options import (
     duration_option,
     progress,
 )
-from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.serve.command import serve
 from enginehouse_sim.simulator.steps.profile import latency_files, load_profile
 

@@ -184,21 +184,6 @@ _START_S = 1.0
 """How long the gateway takes to start: in records of requests, the time 0 stands for a step that was not reached."""
 
 
-class VirtualCounts(msgspec.Struct, frozen=True):
-    """How often requests were sent again, asked of a second replica, and continued elsewhere after a break.
-
-    ``swaps``: those that ended well. ``failed_migrations``: those that failed or moved none
-    of the selected requests. ``empty_migrations``: those that found no request to move.
-    """
-
-    retried: int
-    hedged: int
-    continued: int
-    swaps: int
-    failed_migrations: int
-    empty_migrations: int
-
-
 class VirtualGateway:
     """The gateway of ``serve``, with a virtual clock, network and launcher, and without a listening socket.
 
@@ -253,16 +238,17 @@ class VirtualGateway:
         return self._context.router.hands_over
 
     @property
-    def counts(self) -> VirtualCounts:
+    def counts(self) -> Mapping[str, int]:
+        """How often the gateway did what it counts, under the names of a replay's report. ``swaps`` ended well."""
         counters, services = self._context.counters, self._gateway.services
-        return VirtualCounts(
-            retried=sum(counters.retries.values()),
-            hedged=sum(counters.hedges.values()),
-            continued=sum(n for (_, why, _), n in counters.continuations.items() if why != "moved"),
-            swaps=sum(sum(each.counts) for (_, how), each in counters.swaps.items() if how == "ready"),
-            failed_migrations=int(services.total("enginehouse_rescheduling_failed")),
-            empty_migrations=int(services.total("enginehouse_rescheduling_empty")),
-        )
+        return {
+            "retried": sum(counters.retries.values()),
+            "hedged": sum(counters.hedges.values()),
+            "continued": sum(n for (_, why, _), n in counters.continuations.items() if why != "moved"),
+            "swaps": sum(sum(each.counts) for (_, how), each in counters.swaps.items() if how == "ready"),
+            "failed_migrations": int(services.total("enginehouse_rescheduling_failed")),
+            "empty_migrations": int(services.total("enginehouse_rescheduling_empty")),
+        }
 
     @property
     def decisions(self) -> Sequence[Mapping[str, Any]]:

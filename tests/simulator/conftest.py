@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from enginehouse_kit.engines import SimEngine
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.options import SchedulerConstants
 from enginehouse_sim.simulator.domain.outputs import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from enginehouse_sim.simulator.domain.constants import EngineCoreRequest
+from enginehouse_sim.simulator.domain.asked import EngineCoreRequest
 from enginehouse_sim.simulator.domain.request import RequestState
 
 

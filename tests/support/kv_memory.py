@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from zlib import crc32
 
-from enginehouse_sim.simulator.domain.constants import CoreSettings
+from enginehouse_sim.options import CoreSettings
 from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT, ModelRunnerOutput, NewRequestData, SchedulerOutput
 from enginehouse_sim.simulator.domain.request import CachedRequestData
 from enginehouse_sim.simulator.model.runner import ModelRunner

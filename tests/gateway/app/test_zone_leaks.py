@@ -221,7 +221,7 @@ def test_no_request_leaves_its_zone(in_virtual_time: Run, seed: int, requests: i
         await gateway.close()
         assert world.leaks == []
         assert set(world.seen) == set(BACKENDS)
-        assert min(counts.retried, counts.hedged, counts.continued, world.moves) > requests // 100
+        assert min(*(counts[how] for how in ("retried", "hedged", "continued")), world.moves) > requests // 100
         assert codes[""] > requests // 2
 
     in_virtual_time(scenario())

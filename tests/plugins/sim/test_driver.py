@@ -12,9 +12,8 @@ from enginehouse.drivers import EngineResponse, LaunchSpec, ServedModel
 from enginehouse.errors import UpstreamError
 from enginehouse_kit.engines import SimEngine
 from enginehouse_sim import SimDriver, register_drivers
-from enginehouse_sim.options import SimOptions
+from enginehouse_sim.options import CoreSettings, SimOptions
 from enginehouse_sim.simulator.core.options import core_options
-from enginehouse_sim.simulator.domain.constants import CoreSettings
 
 
 class Answers:

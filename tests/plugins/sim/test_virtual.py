@@ -138,7 +138,7 @@ def test_a_swap_takes_the_time_of_its_stop_and_its_load(in_virtual_time: Run, tm
         assert engines.places == ["a", "b"]
         assert [name for _, name in engines.loads] == ["a", "b"]
         assert [at - began for at, _ in engines.loads] == pytest.approx([5.0, 11.5], abs=0.1)
-        assert gateway.counts.swaps == 2
+        assert gateway.counts["swaps"] == 2
         await gateway.close()
 
     in_virtual_time(scenario())

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from enginehouse_sim.options import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.core.engine_core import IDLE_STEP, EngineCore
-from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestStatus
 from enginehouse_sim.simulator.steps.models import ConstantSteps
 from tests.support.kv_memory import CheckedRunner, KvMemory

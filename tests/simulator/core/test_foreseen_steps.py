@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
+from enginehouse_sim.options import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.core.engine_core import EngineCore
-from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestState, fields_of
 from tests.support.asked import new_state
 

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from enginehouse_sim.simulator.domain.constants import MultiModalInput, SchedulerConstants
+from enginehouse_sim.options import SchedulerConstants
+from enginehouse_sim.simulator.domain.asked import MultiModalInput
 from enginehouse_sim.simulator.domain.outputs import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.options import SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.events import KvEvents

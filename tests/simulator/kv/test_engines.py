@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from enginehouse_sim.options import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.core.offloading import HostTier
-from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.kv.block_pool import BlockHasher

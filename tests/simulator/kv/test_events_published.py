@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from enginehouse_sim.options import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.core.build import build_core
-from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.events import BlockRemoved, BlockStored, KvEvent
 from tests.support.asked import new_state

@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from enginehouse_sim.options import SchedulerConstants
 from enginehouse_sim.simulator.core.offloading import HostTier, KvMove
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.block_pool import BlockHasher
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
+from enginehouse_sim.options import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.domain.outputs import ModelRunnerOutput, NewRequestData, SchedulerOutput
 from enginehouse_sim.simulator.domain.request import CachedRequestData, fields_of
 from enginehouse_sim.simulator.model.runner import ModelRunner

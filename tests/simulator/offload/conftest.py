@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from enginehouse_sim.options import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.core.build import build_core
-from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from tests.support.core_engine import NewEngine, StepByStepEngine
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from enginehouse_sim.options import CoreSettings, OffloadSettings, SchedulerConstants
 from enginehouse_sim.simulator.core.build import build_core
-from enginehouse_sim.simulator.domain.constants import CoreSettings, OffloadSettings, SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestStatus
 from enginehouse_sim.simulator.replay.played_engine import Replay
 from enginehouse_sim.simulator.replay.report import Report, report

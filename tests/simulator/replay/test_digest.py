@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from hashlib import sha256
 
+from enginehouse_sim.options import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.core.build import build_core
-from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.replay.played_engine import Replay
 from enginehouse_sim.simulator.replay.report import Record
 from enginehouse_sim.simulator.replay.traces.reader import TraceRequest

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from enginehouse import ConfigError
-from enginehouse_sim.simulator.domain.constants import CoreSettings
+from enginehouse_sim.options import CoreSettings
 from enginehouse_sim.simulator.replay.faults import FaultKind, PlannedFault
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
 from enginehouse_sim.simulator.replay.report import Record

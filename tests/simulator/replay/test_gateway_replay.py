@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from enginehouse_sim.options import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.core.build import build_core
-from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
 from enginehouse_sim.simulator.replay.played_engine import Replay
 from enginehouse_sim.simulator.replay.report import Record, Slo, report

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
+from enginehouse_sim.options import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.replay.faults import PlannedFault
 from enginehouse_sim.simulator.replay.gateway_replay import Setting
 from enginehouse_sim.simulator.replay.report import Record

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
+from enginehouse_sim.options import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
 from enginehouse_sim.simulator.replay.report import Record, Report, report
 from enginehouse_sim.simulator.replay.traces.reader import TraceRequest

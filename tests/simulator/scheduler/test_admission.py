@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse_sim.simulator.domain.constants import MultiModalInput
-from enginehouse_sim.simulator.scheduler.scheduler import stats
+from enginehouse_sim.simulator.domain.asked import MultiModalInput
 from tests.support.scheduler_fakes import Requests, Run, Schedulers
 
 
@@ -20,8 +19,8 @@ def test_a_cached_prefix_is_not_computed_again(new_scheduler: Schedulers, new_re
     assert step.num_scheduled_tokens == {"a": 1, "b": 3}
     assert step.new_requests[0].num_computed_tokens == 8
     assert outputs[1].num_cached_tokens == 8
-    assert stats(scheduler.state).prefix_cache_queries == 12 + 11
-    assert stats(scheduler.state).prefix_cache_hits == 8
+    assert scheduler.state.totals.prefix_cache_queries == 12 + 11
+    assert scheduler.state.totals.prefix_cache_hits == 8
 
 
 def test_of_a_prompt_that_is_cached_whole_the_last_block_is_computed(

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from enginehouse_sim.simulator.domain.request import RequestStatus
-from enginehouse_sim.simulator.scheduler.scheduler import stats
 from tests.support.scheduler_fakes import Connectors, Requests, Run, Schedulers
 
 
@@ -158,5 +157,5 @@ def test_what_came_from_outside_is_counted(
     scheduler = new_scheduler(connector=new_connector(a=12))
     scheduler.add_request(new_request(20))
     run(scheduler)
-    counters = stats(scheduler.state)
+    counters = scheduler.state.totals
     assert (counters.external_cache_queries, counters.external_cache_hits) == (20, 12)

@@ -9,13 +9,9 @@ import sys
 import msgspec
 import pytest
 
+from enginehouse_sim.options import CoreSettings, SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.simulator.core.engine_core import EngineCore
-from enginehouse_sim.simulator.domain.constants import (
-    CoreSettings,
-    MultiModalInput,
-    SchedulerConstants,
-    SchedulingPolicy,
-)
+from enginehouse_sim.simulator.domain.asked import MultiModalInput
 from enginehouse_sim.simulator.domain.request import fields_of
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.model.runner import ModelRunner

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from enginehouse_sim.simulator.domain.constants import MultiModalInput
+from enginehouse_sim.simulator.domain.asked import MultiModalInput
 from tests.support.scheduler_fakes import Requests, Run, Schedulers
 
 

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
+from enginehouse_sim.options import CoreSettings, SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.simulator.core.build import build_core
-from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants, SchedulingPolicy
 from tests.simulator.differential.drive import MAX_STEPS, drive
 from tests.simulator.differential.our_engine import OurEngine
 from tests.simulator.differential.setups import make_workload

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from enginehouse_sim.simulator.domain.request import RequestStatus
-from enginehouse_sim.simulator.scheduler.scheduler import stats
 from tests.support.scheduler_fakes import Requests, Run, Schedulers, counts_of
 
 EOS, STOP = 2, 50
@@ -89,16 +88,6 @@ def test_outputs_have_the_order_of_the_plan(new_scheduler: Schedulers, new_reque
         scheduler.add_request(new_request(4))
     _, outputs = run(scheduler)
     assert [output.request_id for output in outputs] == ["a", "b", "c"]
-
-
-def test_the_figures_count_requests_and_blocks(new_scheduler: Schedulers, new_request: Requests, run: Run) -> None:
-    scheduler = new_scheduler()
-    for _ in range(2):
-        scheduler.add_request(new_request(8))
-    run(scheduler)
-    figures = stats(scheduler.state)
-    assert (figures.num_running_reqs, figures.num_waiting_reqs) == (2, 0)
-    assert figures.kv_cache_usage == pytest.approx(4 / 100)
 
 
 def test_requests_can_be_finished_from_outside_wherever_they_are(

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from enginehouse_sim.options import CoreSettings, SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.core.engine_core import EngineCore
-from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.simulator.domain.request import RequestState
 from tests.support.asked import new_state
 

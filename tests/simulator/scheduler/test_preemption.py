@@ -1,10 +1,11 @@
 from __future__ import annotations
 
-from enginehouse_sim.simulator.domain.constants import MultiModalInput, SchedulingPolicy
+from enginehouse_sim.options import SchedulingPolicy
+from enginehouse_sim.simulator.domain.asked import MultiModalInput
 from enginehouse_sim.simulator.domain.request import CachedRequestData, RequestStatus
 from enginehouse_sim.simulator.scheduler.encoder import EncoderCache, EncoderPlan
 from enginehouse_sim.simulator.scheduler.running import preempt_one
-from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler, stats
+from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
 from enginehouse_sim.simulator.scheduler.state import StepPlan
 from tests.support.scheduler_fakes import Requests, Run, Schedulers
 
@@ -25,7 +26,7 @@ def test_the_last_of_the_running_loses_its_blocks(new_scheduler: Schedulers, new
     assert requests[2].status is RequestStatus.PREEMPTED
     assert requests[2].num_computed_tokens == 0
     assert requests[2].num_preemptions == 1
-    assert stats(scheduler.state).num_preemptions == 1
+    assert scheduler.state.totals.num_preemptions == 1
 
 
 def test_a_request_that_is_last_itself_stops_the_running_phase(

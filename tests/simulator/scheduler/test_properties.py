@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from enginehouse_sim.options import CoreSettings, SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.simulator.core.engine_core import EngineCore
-from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.model.text import EOS

@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT
-from enginehouse_sim.simulator.scheduler.scheduler import stats
 from tests.support.scheduler_fakes import Connectors, Requests, Run, Schedulers
 
 
@@ -28,7 +27,7 @@ def test_rejected_drafts_do_not_count_as_computed(
     run(scheduler, {"a": [1, 2, 3, 4][: accepted + 1]})
     assert request.num_tokens == 9 + accepted + 1
     assert request.num_computed_tokens == 9 + accepted
-    counters = stats(scheduler.state)
+    counters = scheduler.state.totals
     assert (counters.num_draft_tokens, counters.num_accepted_tokens) == (3, accepted)
     assert run(scheduler)[0].num_scheduled_tokens == {"a": 1}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from enginehouse_sim.options import CoreSettings
 from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.core.engine_core import EngineCore
-from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.scheduler.running import usage_after
 from tests.support.asked import new_state
 

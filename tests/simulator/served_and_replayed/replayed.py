@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from enginehouse_sim.simulator.domain.constants import CoreSettings
+from enginehouse_sim.options import CoreSettings
 from enginehouse_sim.simulator.replay.gateway_replay import Setting
 from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 from enginehouse_sim.virtual import VirtualSettings
@@ -51,7 +51,7 @@ class Replayed:
         self._seen = Seen(
             ways_of(self._replay.gateway.decisions),
             dict(self._replay.codes),
-            Counts(retries=counts.retried, hedges=counts.hedged, continuations=counts.continued),
+            Counts(retries=counts["retried"], hedges=counts["hedged"], continuations=counts["continued"]),
         )
         begun = sum(client.seen.first_token >= 0 for client in self._replay.world.clients.values())
         self.progress.append(Progress.of(self._seen, begun))

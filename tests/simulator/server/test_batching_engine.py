@@ -8,13 +8,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from enginehouse import InvalidRequest
+from enginehouse_sim.options import CoreSettings, SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.simulator.core.build import build_core
-from enginehouse_sim.simulator.domain.constants import (
-    CoreSettings,
-    EngineCoreRequest,
-    SchedulerConstants,
-    SchedulingPolicy,
-)
+from enginehouse_sim.simulator.domain.asked import EngineCoreRequest
 from enginehouse_sim.simulator.model.grammar import JSON_OBJECT
 from enginehouse_sim.simulator.model.text import EOS, encode
 from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, EngineFailed
@@ -56,8 +52,8 @@ async def answers(
 
 
 def load(engine: BatchingEngine) -> tuple[int, int, float]:
-    stats = engine.stats()
-    return stats.num_running_reqs, stats.num_waiting_reqs, stats.kv_cache_usage
+    state = engine.state
+    return len(state.running), len(state.waiting), state.kv_cache.usage
 
 
 IDLE = (0, 0, 0.0)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from enginehouse import InvalidRequest
-from enginehouse_sim.simulator.domain.constants import IMAGE_TOKENS
+from enginehouse_sim.simulator.domain.asked import IMAGE_TOKENS
 from enginehouse_sim.simulator.model.text import text_of, token_id
 from enginehouse_sim.simulator.server.bodies import (
     ChatMessage,

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from enginehouse import ConfigError
+from enginehouse_sim.options import CoreSettings
 from enginehouse_sim.simulator.core.build import build_core
-from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.steps.costs import KvShape, KvTransfer, PassCosts, StepLoad
 from enginehouse_sim.simulator.steps.models import ConstantSteps, PassSteps, StepModel
 from enginehouse_sim.simulator.steps.profile import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from enginehouse_sim.options import CoreSettings
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.core.offloading import HostTier, Offloading
-from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.kv.block_pool import BlockHasher
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.connector import HandedOverPrompts, KvConnector, KvSource, TransferWorker

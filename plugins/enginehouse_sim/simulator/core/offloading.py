@@ -11,7 +11,7 @@ import msgspec
 
 from enginehouse_kit.offload import OffloadCandidate, plan_offload
 from enginehouse_kit.projection import ProjectionParams, RequestFigures, WorstCaseProjection, project
-from enginehouse_sim.simulator.domain.constants import OffloadSettings
+from enginehouse_sim.options import OffloadSettings
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.block_pool import BlockHasher
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager

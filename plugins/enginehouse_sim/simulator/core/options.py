@@ -13,8 +13,7 @@ import msgspec
 from click.core import ParameterSource
 
 from enginehouse import ConfigError, parse_duration
-from enginehouse_sim.options import CORE_FLAGS, DURATION, CoreFlag
-from enginehouse_sim.simulator.domain.constants import CoreSettings, OffloadSettings, SchedulerConstants
+from enginehouse_sim.options import CORE_FLAGS, DURATION, CoreFlag, CoreSettings, OffloadSettings, SchedulerConstants
 from enginehouse_sim.simulator.steps.profile import load_profile, profile_names
 
 
@@ -62,7 +61,7 @@ JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 def _core_option(flag: CoreFlag) -> Callable[..., Callable[..., Any]]:
-    name, field = flag.name.replace("_", "-"), flag.field or flag.name
+    name, field = flag.name.replace("_", "-"), flag.field
     text = f"{flag.help[0].upper()}{flag.help[1:]}."
     if flag.type is DURATION:
         return duration_option(f"--{name}", field, default=flag.default, help=text)

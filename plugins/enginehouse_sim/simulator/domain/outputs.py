@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from enginehouse_sim.simulator.domain.constants import EngineCoreRequest
+from enginehouse_sim.simulator.domain.asked import EngineCoreRequest
 from enginehouse_sim.simulator.domain.request import CachedRequestData, RequestState
 
 TokenLogprobs = Sequence[tuple[int, float]]
@@ -110,11 +110,3 @@ class SchedulerTotals(msgspec.Struct):
     num_preemptions: int = 0
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
-
-
-class SchedulerStats(SchedulerTotals, kw_only=True):
-    """The totals, the current numbers of requests, and the share of blocks in use (0 to 1)."""
-
-    num_running_reqs: int
-    num_waiting_reqs: int
-    kv_cache_usage: float

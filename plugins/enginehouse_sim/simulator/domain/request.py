@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from enginehouse_sim.simulator.domain.constants import EngineCoreRequest
+from enginehouse_sim.simulator.domain.asked import EngineCoreRequest
 
 
 class RequestStatus(IntEnum):

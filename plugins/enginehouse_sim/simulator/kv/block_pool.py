@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Final
 
-from enginehouse_sim.simulator.domain.constants import MultiModalInput
+from enginehouse_sim.simulator.domain.asked import MultiModalInput
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.events import AllBlocksCleared, BlockRemoved, KvEvents
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.options import SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.block_pool import BlockHasher, BlockPool
 from enginehouse_sim.simulator.kv.events import BlockStored, KvEvents

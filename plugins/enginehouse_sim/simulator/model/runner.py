@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from enginehouse_sim.simulator.domain.constants import CoreSettings
+from enginehouse_sim.options import CoreSettings
 from enginehouse_sim.simulator.domain.outputs import (
     PADDING_DRAFT,
     ModelRunnerOutput,

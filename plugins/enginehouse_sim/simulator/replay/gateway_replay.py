@@ -16,11 +16,10 @@ from enginehouse.errors import CannotContinue
 from enginehouse_kit.rescheduling import Migrator
 from enginehouse_kit.virtual_loop import VirtualLoop
 from enginehouse_sim.driver import SimDriver
-from enginehouse_sim.options import engine_flags
+from enginehouse_sim.options import CoreSettings, SchedulingPolicy, engine_flags
 from enginehouse_sim.simulator.core.build import build_core, kv_shape, outside_costs
 from enginehouse_sim.simulator.core.migration import MigratedKv
 from enginehouse_sim.simulator.core.options import with_flags
-from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulingPolicy
 from enginehouse_sim.simulator.replay.faults import FaultPlan, PlannedFault
 from enginehouse_sim.simulator.replay.played_connection import PlayedModels
 from enginehouse_sim.simulator.replay.played_engine import PlayedEngine, rare_collections
@@ -147,7 +146,7 @@ class GatewayReplay(VirtualEngines):
             self._loop.world = world
             await self._end
             self.record.ended = self._loop.time() - world.began
-            for name, count in msgspec.structs.asdict(gateway.counts).items():
+            for name, count in gateway.counts.items():
                 setattr(self.record, name, count)
         finally:
             self._loop.world = None

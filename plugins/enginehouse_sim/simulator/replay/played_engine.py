@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.core.migration import MAX_MIGRATIONS, MigratedKv, MigrationSlots
-from enginehouse_sim.simulator.domain.constants import EngineCoreRequest
+from enginehouse_sim.simulator.domain.asked import EngineCoreRequest
 from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.model.timing import TOKEN

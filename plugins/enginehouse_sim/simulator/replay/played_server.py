@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from enginehouse.runtime import BackgroundTasks
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.model.timing import TOKEN
 from enginehouse_sim.simulator.replay.answer import AnswerRecord
@@ -195,7 +196,7 @@ class PlayedServer:
         self._world = world
         self._outside = outside
         self._connections: dict[PlayedConnection, None] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
         self._count = 0
         self._process: VirtualProcess | None = None
 
@@ -247,8 +248,7 @@ class PlayedServer:
         answers, connections = list(self.answers), list(self._connections)
         self.answers.clear()
         self._connections.clear()
-        for task in list(self._tasks):
-            task.cancel()
+        self._tasks.cancel()
         for answer in answers:
             answer.break_off()
         self.engine.kill()
@@ -337,19 +337,14 @@ class PlayedServer:
             played.on_end = lambda: self._read(played, room, client)
             played.more = b',"kv_transfer_params":{"room":"%s"}' % room.encode()
         elif room is not None:
-            self._spawn(self._take_over(played, wanted, room, client))
+            self._tasks.start(self._take_over(played, wanted, room, client))
             return
         delay = self._outside.seconds(wanted.num_prompt_tokens)
         if delay:
-            self._spawn(self._enter_later(played, wanted, delay))
+            self._tasks.start(self._enter_later(played, wanted, delay))
             return
         self.engine.attach(wanted, played.answer, now)
         self._world.begin_step(self.engine)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _enter_later(self, played: PlayedAnswer, wanted: RequestState, delay: float) -> None:
         await asyncio.sleep(delay)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import multiprocessing
 import os
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from itertools import accumulate, pairwise, product
@@ -16,8 +17,8 @@ from time import perf_counter
 import msgspec
 
 from enginehouse import ConfigError, EnginehouseError
+from enginehouse_sim.options import CoreSettings
 from enginehouse_sim.simulator.core.build import build_core, outside_costs
-from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
 from enginehouse_sim.simulator.replay.played_engine import Replay
 from enginehouse_sim.simulator.replay.report import Report, Slo, VariantReport, report
@@ -27,6 +28,17 @@ from enginehouse_sim.simulator.replay.traces.workload import Workload
 OnProgress = Callable[[float], None]
 """Gets the share of the requests that have been read, 0 to 1."""
 _TOLD_EVERY = 256
+
+
+def _watched(
+    requests: Iterable[TraceRequest], share: Callable[[int], float], on_progress: OnProgress
+) -> Iterator[TraceRequest]:
+    """Yield the requests, and tell the ``share`` that so many of them are, from time to time, and 1 at the end."""
+    for number, request in enumerate(requests, 1):
+        yield request
+        if number % _TOLD_EVERY == 0:
+            on_progress(share(number))
+    on_progress(1.0)
 
 
 class TraceFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +57,9 @@ class TraceFile(msgspec.Struct, frozen=True, kw_only=True):
 
     def requests(self, on_progress: OnProgress) -> Iterator[TraceRequest]:
         """Read the requests. Raises ``TraceError``."""
-        requests = self.open().watched(on_progress)
+        trace = self.open()
+        most = self.limit or math.inf
+        requests = _watched(trace, lambda number: max(trace.share_read, number / most), on_progress)
         return iter(_shuffled(list(requests), self.shuffle)) if self.shuffle else requests
 
 
@@ -57,11 +71,7 @@ class MadeUpTraffic(msgspec.Struct, frozen=True, kw_only=True):
 
     def requests(self, on_progress: OnProgress) -> Iterator[TraceRequest]:
         """Make the requests. Raises ``ConfigError``."""
-        for made, request in enumerate(self.workload.requests(self.number), 1):
-            yield request
-            if made % _TOLD_EVERY == 0:
-                on_progress(made / self.number)
-        on_progress(1.0)
+        return _watched(self.workload.requests(self.number), lambda made: made / self.number, on_progress)
 
 
 Traffic = TraceFile | MadeUpTraffic

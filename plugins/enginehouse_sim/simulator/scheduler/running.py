@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants, SchedulingPolicy
+from enginehouse_sim.options import SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.simulator.domain.request import CachedRequestData, RequestState, RequestStatus
 from enginehouse_sim.simulator.scheduler.encoder import plan_encoder
 from enginehouse_sim.simulator.scheduler.state import SchedulerState, StepPlan

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.options import SchedulerConstants
 from enginehouse_sim.simulator.domain.outputs import (
     PADDING_DRAFT,
     EngineCoreOutput,
     ModelRunnerOutput,
     SchedulerOutput,
-    SchedulerStats,
 )
 from enginehouse_sim.simulator.domain.request import FINISH_REASONS, RequestState, RequestStatus
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
@@ -187,16 +184,6 @@ def _take_new_drafts(state: SchedulerState, result: ModelRunnerOutput) -> None:
         if request.structured_output is not None and state.grammars is not None:
             drafts = state.grammars.validate_tokens(request, drafts)
         request.spec_token_ids = list(drafts[: state.constants.num_spec_tokens])
-
-
-def stats(state: SchedulerState) -> SchedulerStats:
-    """The totals since the start, and the current load."""
-    return SchedulerStats(
-        *msgspec.structs.astuple(state.totals),
-        num_running_reqs=len(state.running),
-        num_waiting_reqs=len(state.waiting) + len(state.paused),
-        kv_cache_usage=state.kv_cache.usage,
-    )
 
 
 _NO_ROWS: tuple[Mapping[str, int], None] = ({}, None)

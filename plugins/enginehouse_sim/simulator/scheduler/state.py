@@ -6,7 +6,7 @@ from bisect import insort
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants, SchedulingPolicy
+from enginehouse_sim.options import SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.simulator.domain.outputs import (
     EngineCoreOutput,
     NewRequestData,

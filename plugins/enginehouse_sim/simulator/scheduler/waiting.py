@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.options import SchedulerConstants
 from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT, NewRequestData
 from enginehouse_sim.simulator.domain.request import CachedRequestData, RequestState, RequestStatus
 from enginehouse_sim.simulator.kv.cache_manager import NOTHING_COMPUTED, ComputedBlocks

@@ -26,7 +26,7 @@ from enginehouse_sim.simulator.core.migration import (
     copy_stages,
     movable_requests,
 )
-from enginehouse_sim.simulator.domain.constants import EngineCoreRequest
+from enginehouse_sim.simulator.domain.asked import EngineCoreRequest
 from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput
 from enginehouse_sim.simulator.domain.request import RequestStatus
 from enginehouse_sim.simulator.server.batching_engine import (

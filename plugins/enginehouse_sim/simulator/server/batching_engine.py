@@ -13,11 +13,10 @@ import msgspec
 
 from enginehouse import InvalidRequest, RequestError
 from enginehouse_sim.simulator.core.engine_core import CoreStep, EngineCore
-from enginehouse_sim.simulator.domain.constants import EngineCoreRequest
-from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, SchedulerStats
+from enginehouse_sim.simulator.domain.asked import EngineCoreRequest
+from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.model.grammar import valid_tokens
-from enginehouse_sim.simulator.scheduler.scheduler import stats
 from enginehouse_sim.simulator.scheduler.state import SchedulerState
 from enginehouse_sim.simulator.scheduler.waiting import never_fits
 
@@ -174,9 +173,6 @@ class BatchingEngine:
         if request_id in self._listeners or request_id in state.requests or state.last_step_in_flight(request_id) >= 0:
             return True
         return bool(state.kv_cache.get_block_ids(request_id))
-
-    def stats(self) -> SchedulerStats:
-        return stats(self.state)
 
     def recent_requests(self) -> Sequence[str]:
         """The requests that arrived in the last ten seconds, as Llumnix counts them; at most the latest 4096."""

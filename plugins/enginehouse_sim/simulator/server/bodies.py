@@ -11,7 +11,7 @@ from zlib import crc32
 import msgspec
 
 from enginehouse import InvalidRequest
-from enginehouse_sim.simulator.domain.constants import IMAGE_TOKENS, EngineCoreRequest, MultiModalInput
+from enginehouse_sim.simulator.domain.asked import IMAGE_TOKENS, EngineCoreRequest, MultiModalInput
 from enginehouse_sim.simulator.model.grammar import JSON_OBJECT, choice_grammar
 from enginehouse_sim.simulator.model.text import count_tokens, encode
 

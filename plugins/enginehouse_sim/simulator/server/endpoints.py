@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from enginehouse import InvalidRequest
-from enginehouse_sim.simulator.domain.constants import EngineCoreRequest
+from enginehouse_sim.simulator.domain.asked import EngineCoreRequest
 from enginehouse_sim.simulator.model.text import EOS, bytes_of, encode, piece_of
 from enginehouse_sim.simulator.server.bodies import (
     Alternatives,

@@ -64,10 +64,11 @@ class Metrics(Collector):
             self.drafts.inc(len(drafts))
 
     def collect(self) -> Iterator[Metric]:
-        engine, stats, constants = self._engine, self._engine.stats(), self._engine.state.constants
-        yield self._gauge("num_requests_running", stats.num_running_reqs)
-        yield self._gauge("num_requests_waiting", stats.num_waiting_reqs)
-        yield self._gauge("kv_cache_usage_perc", stats.kv_cache_usage)
+        engine, state = self._engine, self._engine.state
+        stats, constants = state.totals, state.constants
+        yield self._gauge("num_requests_running", len(state.running))
+        yield self._gauge("num_requests_waiting", len(state.waiting) + len(state.paused))
+        yield self._gauge("kv_cache_usage_perc", state.kv_cache.usage)
         counters = {
             "prefix_cache_queries": stats.prefix_cache_queries,
             "prefix_cache_hits": stats.prefix_cache_hits,

@@ -11,9 +11,9 @@ import msgspec
 from enginehouse import InvalidRequest
 from enginehouse.errors import ModelNotFound
 from enginehouse.rescheduling import InstanceMetadata, InstanceStatus
+from enginehouse_sim.options import CoreSettings
 from enginehouse_sim.simulator.core.engine_core import CoreStep
 from enginehouse_sim.simulator.core.migration import MigrationSlots
-from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.server.batching_engine import BatchingEngine
 from enginehouse_sim.simulator.server.bodies import EncodedPrompt, Work
 from enginehouse_sim.simulator.server.faults import ActiveFaults

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from enginehouse_sim.options import CoreSettings
 from enginehouse_sim.simulator.core.build import build_core
-from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.server.application import Application
 from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, LoopClock
 from enginehouse_sim.simulator.server.http import Call

@@ -173,7 +173,6 @@ _OUT_OF_PLACE = 10_000
 """How many rows a request may stand before or after its place in the order of arrival."""
 _LONGEST_S = 366 * 86400
 """The longest trace."""
-_TOLD_EVERY = 256
 _JSON = (".jsonl", ".json", ".ndjson")
 
 
@@ -202,14 +201,6 @@ class Trace:
                 raise TraceError(f"{self.path}: {problem}?")
             yield msgspec.structs.replace(request, arrival=arrival)
         self.share_read = 1.0
-
-    def watched(self, on_progress: Callable[[float], None]) -> Iterator[TraceRequest]:
-        """Yield the requests. ``on_progress`` gets the share read, from time to time, and 1 at the end."""
-        for number, request in enumerate(self, 1):
-            yield request
-            if number % _TOLD_EVERY == 0:
-                on_progress(min(self.share_read, 1.0 if self._limit is None else number / self._limit))
-        on_progress(1.0)
 
     def _requests(self) -> Iterator[tuple[int, TraceRequest]]:
         """The requests in the order of the file, with their lines."""
