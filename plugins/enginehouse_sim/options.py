@@ -27,7 +27,7 @@ def _flag(help: str, least: float | None = None, most: float | None = None, **na
 
     ``name``: the flag's, if it is not the field's. ``alias``: a second flag. ``type``: that of the text.
     """
-    return Meta(ge=least, le=most, description=help, extra=dict(names))
+    return Meta(description=help, extra={"least": least, "most": most, **names})
 
 
 class SchedulerConstants(Struct, frozen=True, kw_only=True):
@@ -131,8 +131,10 @@ def _flags_of(settings: type[Struct]) -> Iterator[CoreFlag]:
             type, default = Literal[tuple(each.value for each in SchedulingPolicy)], default.value
         elif None.__class__ in get_args(type):
             type = get_args(type)[0]
-        name, alias = flag.extra.get("name", field.name), flag.extra.get("alias", "")
-        yield CoreFlag(name, field.name, type, default, flag.description, flag.ge, flag.le, alias)
+        own = {"name": field.name, "alias": "", **flag.extra}
+        yield CoreFlag(
+            own["name"], field.name, type, default, flag.description, own["least"], own["most"], own["alias"]
+        )
 
 
 CORE_FLAGS = tuple(_flags_of(CoreSettings))

@@ -51,7 +51,7 @@ def test_options_are_flags() -> None:
     options = SimOptions(profile="polynomial", async_scheduling=False, host_blocks=9)
     line = SimDriver().command(LaunchSpec(model="a", path="", port=1, options=options))
     given = line[line.index("--port") + 2 :]
-    assert given == ["--profile", "polynomial", "--host-blocks", "9", "--no-async-scheduling"]
+    assert given == ["--profile", "polynomial", "--no-async-scheduling", "--host-blocks", "9"]
 
 
 def test_every_limit_of_the_engine_is_an_option() -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from enginehouse import ConfigError
@@ -186,7 +187,9 @@ def test_the_retry_budget_bounds_what_is_sent_again() -> None:
 
 def everything(record: Record) -> object:
     measured = {"real_seconds", "costs", "moments", "instances"}
-    return {name: value for name, value in vars(record).items() if name not in measured}, str(record.instances)
+    return {name: value for name, value in msgspec.structs.asdict(record).items() if name not in measured}, str(
+        record.instances
+    )
 
 
 def test_a_replay_with_faults_is_the_same_each_time() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from enginehouse_sim.options import CoreSettings, SchedulerConstants
@@ -89,7 +90,7 @@ def test_looking_ahead_changes_nothing(monkeypatch: pytest.MonkeyPatch, seed: in
 def figures(record: Record) -> dict[str, Any]:
     """All that a record says of the virtual engines."""
     measured = {"real_seconds", "costs", "moments"}
-    return {name: value for name, value in vars(record).items() if name not in measured} | {
+    return {name: value for name, value in msgspec.structs.asdict(record).items() if name not in measured} | {
         "moments": record.moments.samples,
         "instances": str(record.instances),
     }

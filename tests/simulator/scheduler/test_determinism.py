@@ -11,13 +11,12 @@ import pytest
 
 from enginehouse_sim.options import CoreSettings, SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.simulator.core.engine_core import EngineCore
-from enginehouse_sim.simulator.domain.asked import MultiModalInput
-from enginehouse_sim.simulator.domain.request import fields_of
+from enginehouse_sim.simulator.domain.asked import EngineCoreRequest, MultiModalInput
+from enginehouse_sim.simulator.domain.request import RequestState, fields_of
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.model.runner import ModelRunner
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
 from enginehouse_sim.simulator.steps.models import ConstantSteps
-from tests.support.asked import new_state
 
 SEEDS = ("0", "1", "4711")
 
@@ -44,14 +43,16 @@ def digest(seed: int) -> str:
             *(dice.randint(1000, 2000) for _ in range(dice.randint(1, 9))),
         ]
         core.add_request(
-            new_state(
-                request_id=f"request-{number}",
-                prompt_token_ids=prompt,
-                max_tokens=dice.randint(1, 30),
-                priority=dice.randint(0, 2),
-                arrival_time=float(number),
-                lora=dice.choice([None, "x", "y", "z"]),
-                mm_inputs=[MultiModalInput(f"image-{number % 4}", 0, len(prompt) // 2)] if number % 5 == 0 else (),
+            RequestState(
+                EngineCoreRequest(
+                    request_id=f"request-{number}",
+                    prompt_token_ids=prompt,
+                    max_tokens=dice.randint(1, 30),
+                    priority=dice.randint(0, 2),
+                    arrival_time=float(number),
+                    lora=dice.choice([None, "x", "y", "z"]),
+                    mm_inputs=[MultiModalInput(f"image-{number % 4}", 0, len(prompt) // 2)] if number % 5 == 0 else (),
+                )
             )
         )
     log = hashlib.sha256()

@@ -28,7 +28,7 @@ from enginehouse_sim.simulator.steps.profile import NOTHING_OUTSIDE, OutsideCost
 
 
 class EngineOwner:
-    """Follows the engines of a replay and their answers.
+    """Follows the engines of a replay.
 
     ``place``: the time that the replay has reached, and a rank among the events at that time. The rank of a step's end
     is the index of its engine.
@@ -36,12 +36,6 @@ class EngineOwner:
 
     def __init__(self) -> None:
         self.place = (0.0, -1.0)
-
-    def first_token(self, answer: AnswerRecord) -> None:
-        """The answer has its first token."""
-
-    def ended(self, answer: AnswerRecord) -> None:
-        """The answer has its last token."""
 
     def due_sooner(self, index: int) -> None:
         """The engine number ``index`` is due earlier than it was, because a request came or went."""
@@ -244,7 +238,7 @@ class PlayedEngine:
             request.last_token = now
             request.output_tokens = known + len(output.new_token_ids)
             if not known:
-                self._owner.first_token(request)
+                request.has_first_token()
             if output.finish_reason is not None:
                 self._end(output.request_id)
         if regular:
@@ -316,14 +310,12 @@ class PlayedEngine:
         request, instance = self._live.pop(request_id, None), self.instance
         if request is None:  # its client left when it had its first token
             return
-        if request.is_ahead:
-            self._owner.ended(request)
-            return
-        instance.requests += 1
-        instance.input_tokens += request.input_length
-        instance.cached_tokens += request.cached_tokens
-        instance.output_tokens += request.output_tokens
-        self._owner.ended(request)
+        if not request.is_ahead:
+            instance.requests += 1
+            instance.input_tokens += request.input_length
+            instance.cached_tokens += request.cached_tokens
+            instance.output_tokens += request.output_tokens
+        request.has_last_token()
 
 
 def moment_of(engines: list[PlayedEngine]) -> Moment:
@@ -353,6 +345,13 @@ def rare_collections() -> Iterator[None]:
 
 TOO_LONG = "invalid_request"
 """The error code of a request that its engine refuses."""
+
+
+class _RecordedAnswer(AnswerRecord):
+    record: Record
+
+    def has_last_token(self) -> None:
+        self.record.finish(self)
 
 
 class Replay(EngineOwner):
@@ -411,11 +410,9 @@ class Replay(EngineOwner):
         self.record.ended = engine.now
         engine.close()
 
-    def ended(self, answer: AnswerRecord) -> None:
-        self.record.finish(answer)
-
     def _admit(self, at: float, number: int, asked: TraceRequest) -> None:
-        request = AnswerRecord(asked.arrival, asked.input_length)
+        request = _RecordedAnswer(asked.arrival, asked.input_length)
+        request.record = self.record
         if not self._engine.add(asked, number, request, at):
             self.record.reject(TOO_LONG)
 

@@ -60,7 +60,8 @@ class PlayedLlumlet(Migrator):
 
     def _chosen(self, migration: Migration, source: PlayedEngine) -> list[PlayedAnswer]:
         requests = movable_requests(source.state)
-        answers = {each.id: found.owner for each in requests if (found := source.answer(each.id)) is not None}
+        found = {each.id: source.answer(each.id) for each in requests}
+        answers = {name: answer for name, answer in found.items() if isinstance(answer, PlayedAnswer)}
         if migration.requests:
             return [answer for answer in answers.values() if _id(answer) in migration.requests]
         budget = migration_budget(migration.rule, migration.value, source.state.constants.token_capacity)

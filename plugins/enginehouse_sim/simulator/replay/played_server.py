@@ -41,8 +41,8 @@ _TOKENS = b"%d," % TOKEN
 _DONE = b"data: [DONE]\n\n"
 
 
-class PlayedAnswer:
-    """Sends the tokens of ``answer``: as a stream, or as a whole.
+class PlayedAnswer(AnswerRecord):
+    """Sends its tokens: as a stream, or as a whole.
 
     Only the first and the last tokens of a stream are sent as they are made. Those between are sent when somebody would
     notice: from time to time, before the gateway stops reading, and before the engine breaks.
@@ -51,7 +51,6 @@ class PlayedAnswer:
     - ``client``: ``None`` if the gateway asks on its own behalf.
     - ``id``: of the request at the engine.
     - ``base``: the number of tokens that other engines had made when this one began.
-    - ``sent``: the number of tokens of this one that the gateway has already.
     - ``more``: fields of a whole answer.
     - ``on_end`` is called when the engine has made the last token.
     """
@@ -61,38 +60,48 @@ class PlayedAnswer:
         connection: PlayedConnection,
         engine: PlayedEngine,
         asked: Asked,
-        answer: AnswerRecord,
+        arrival: float,
+        input_length: int,
         client: PlayedClient | None,
         id: str,
         answers: dict[PlayedAnswer, None],
         base: int,
-        sent: int = 0,
     ) -> None:
+        super().__init__(arrival, input_length, is_ahead=client is None)
         self.engine = engine
-        self.answer = answer
         self.client = client
         self.id = id
         self.more = b""
         self.base = base
         self.on_end: Callable[[], None] | None = None
-        self._answers = answers
-        answers[self] = None
-        self._asked = asked
+        self._sent = 0
+        self._has_ended = False
         self._connection = connection
-        self._sent = sent
-        self._has_begun = self._has_ended = False
-        answer.owner = self
-        answer.is_unread = False
+        self._answers = answers
+        self._go_through(connection, asked, answers)
+
+    def _go_through(self, connection: PlayedConnection, asked: Asked, answers: dict[PlayedAnswer, None]) -> None:
+        self._connection, self._asked, self._answers = connection, asked, answers
+        self._has_begun = self.is_unread = False
         connection.reader = self
+        answers[self] = None
+
+    def follow(self, connection: PlayedConnection, asked: Asked, answers: dict[PlayedAnswer, None]) -> None:
+        """Send the rest on another connection, after the tokens that the gateway has."""
+        self._connection.reader = None
+        self._answers.pop(self, None)
+        self._sent = len(asked.prompt) - 1 - self.base
+        self._go_through(connection, asked, answers)
+        self.catch_up()
 
     # --- from the engine
 
-    def first_token(self) -> None:
+    def has_first_token(self) -> None:
         if self.client is not None:
-            self.client.begins_part(self.answer.first_token, self.answer.cached_tokens)
+            self.client.begins_part(self.first_token, self.cached_tokens)
         self._send()
 
-    def ended(self) -> None:
+    def has_last_token(self) -> None:
         self._has_ended = True
         self._answers.pop(self, None)
         if self.on_end is not None:
@@ -114,10 +123,10 @@ class PlayedAnswer:
 
     def paused(self) -> None:
         self.catch_up()
-        self.answer.is_unread = True
+        self.is_unread = True
 
     def resumed(self) -> None:
-        self.answer.is_unread = False
+        self.is_unread = False
         if self._has_ended:
             self._finish()
 
@@ -125,7 +134,7 @@ class PlayedAnswer:
         if self._has_ended:
             return
         self._answers.pop(self, None)
-        if self.answer.owner is self and self.engine.has(self.id):
+        if self.engine.has(self.id):
             self.engine.abort(self.id)
 
     # --- inside
@@ -137,8 +146,8 @@ class PlayedAnswer:
                 self._connection.send(self._head() + _chunk(self._event(count, b"null", b"")))
 
     def _finish(self) -> None:
-        count, answer = self._take(), self.answer
-        usage = _USAGE % (answer.input_length, answer.output_tokens, answer.cached_tokens)
+        count = self._take()
+        usage = _USAGE % (self.input_length, self.output_tokens, self.cached_tokens)
         self._connection.reader = None
         if self._asked.stream:
             events = self._event(count, b'"length"', usage) + _DONE
@@ -147,10 +156,9 @@ class PlayedAnswer:
             self._connection.answer(200, _WHOLE % (self.id.encode(), b"x" * count, usage, self.more))
 
     def _take(self) -> int:
-        answer = self.answer
-        count, self._sent = answer.output_tokens - self._sent, answer.output_tokens
+        count, self._sent = self.output_tokens - self._sent, self.output_tokens
         if self.client is not None and count:
-            self.client.received(count, answer.last_token)
+            self.client.received(count, self.last_token)
         return count
 
     def _head(self) -> bytes:
@@ -214,11 +222,6 @@ class PlayedServer:
         self._process = process
         self.is_down = False
 
-    def _revive(self) -> None:
-        """Run again after a crash. The gateway starts an engine that it has launched itself."""
-        if self.backend.spec is None:
-            self.is_down = False
-
     def crash(self) -> None:
         """End as an engine that is killed."""
         self.kill()
@@ -229,11 +232,17 @@ class PlayedServer:
     def suffer(self, fault: PlannedFault, begins: bool) -> None:
         """Begin a fault, or end it."""
         if fault.kind is FaultKind.KILL:
-            self.crash() if begins else self._revive()
+            if begins:
+                self.crash()
+            elif self.backend.spec is None:  # the gateway starts one that it has launched itself
+                self.is_down = False
         elif fault.kind is FaultKind.SLOW:
             self.engine.slow_down(fault.factor if begins else 1.0)
         elif fault.kind is FaultKind.REFUSE:
-            self._refuse() if begins else self._accept()
+            self.refuses = begins
+            for connection in [each for each in self._connections if begins and each.reader is None]:
+                self._connections.pop(connection, None)  # it is idle
+                connection.break_off()
         elif begins:
             self.catch_up()  # what has been made is sent
             self.engine.stall()
@@ -254,16 +263,6 @@ class PlayedServer:
         self.engine.kill()
         for connection in connections:
             connection.break_off()
-
-    def _refuse(self) -> None:
-        """Accept no connection, and close those that are idle."""
-        self.refuses = True
-        for connection in [each for each in self._connections if each.reader is None]:
-            self._connections.pop(connection, None)
-            connection.break_off()
-
-    def _accept(self) -> None:
-        self.refuses = False
 
     def catch_up(self) -> None:
         """Send all tokens that have been made."""
@@ -308,7 +307,7 @@ class PlayedServer:
         if client is None:
             connection.answer(404, b"{}")  # its client has left
         elif asked.follows:
-            self._follow(connection, asked, client)
+            self._follow(connection, asked)
         else:
             self._begin(connection, asked, client, is_ahead=is_ahead)
 
@@ -322,10 +321,8 @@ class PlayedServer:
             return
         if not is_ahead:
             self._world.routed(client.number, self.backend.name)
-        answer = AnswerRecord(now, client.trace.input_length, is_ahead=is_ahead)
-        played = PlayedAnswer(
-            connection, engine, asked, answer, None if is_ahead else client, id, self.answers, base=made
-        )
+        told, length = None if is_ahead else client, client.trace.input_length
+        played = PlayedAnswer(connection, engine, asked, now, length, told, id, self.answers, base=made)
         self._start(played, wanted, asked, client, now)
 
     def _start(
@@ -333,7 +330,7 @@ class PlayedServer:
     ) -> None:
         params = asked.kv_transfer_params
         room = None if params is None else params.get("room", str(client.number))
-        if room is not None and played.answer.is_ahead:
+        if room is not None and played.is_ahead:
             played.on_end = lambda: self._read(played, room, client)
             played.more = b',"kv_transfer_params":{"room":"%s"}' % room.encode()
         elif room is not None:
@@ -343,7 +340,7 @@ class PlayedServer:
         if delay:
             self._tasks.start(self._enter_later(played, wanted, delay))
             return
-        self.engine.attach(wanted, played.answer, now)
+        self.engine.attach(wanted, played, now)
         self._world.begin_step(self.engine)
 
     async def _enter_later(self, played: PlayedAnswer, wanted: RequestState, delay: float) -> None:
@@ -351,11 +348,11 @@ class PlayedServer:
         if played in self.answers:
             now = asyncio.get_running_loop().time()
             wanted.arrival_time = now
-            self.engine.attach(wanted, played.answer, now)
+            self.engine.attach(wanted, played, now)
             self._world.begin_step(self.engine)
 
     def _read(self, played: PlayedAnswer, room: str, client: PlayedClient) -> None:
-        client.seen.cached_tokens = played.answer.cached_tokens
+        client.seen.cached_tokens = played.cached_tokens
         self._world.prompt_is_read(room).set()
 
     async def _take_over(self, played: PlayedAnswer, wanted: RequestState, room: str, client: PlayedClient) -> None:
@@ -365,19 +362,14 @@ class PlayedServer:
         await asyncio.sleep(self._world.transfer.seconds(tokens))
         if played not in self.answers:
             return
-        played.answer.is_read, played.answer.cached_tokens = True, client.seen.cached_tokens
-        self.engine.attach(wanted, played.answer, asyncio.get_running_loop().time(), copied=tokens)
+        played.is_read, played.cached_tokens = True, client.seen.cached_tokens
+        self.engine.attach(wanted, played, asyncio.get_running_loop().time(), copied=tokens)
         self._world.begin_step(self.engine)
 
-    def _follow(self, connection: PlayedConnection, asked: Asked, client: PlayedClient) -> None:
+    def _follow(self, connection: PlayedConnection, asked: Asked) -> None:
         """Send the rest of a request that another engine has moved here."""
         answer = self.engine.answer(asked.follows)
-        if answer is None:
+        if isinstance(answer, PlayedAnswer):
+            answer.follow(connection, asked, self.answers)
+        else:
             connection.answer(404, b"{}")
-            return
-        before: PlayedAnswer = answer.owner
-        sent = len(asked.prompt) - 1 - before.base
-        played = PlayedAnswer(
-            connection, self.engine, asked, answer, client, asked.follows, self.answers, base=before.base, sent=sent
-        )
-        played.catch_up()

@@ -147,12 +147,6 @@ class ReplayWorld(EngineOwner):
 
     # --- for the engines and their servers
 
-    def first_token(self, answer: AnswerRecord) -> None:
-        answer.owner.first_token()
-
-    def ended(self, answer: AnswerRecord) -> None:
-        answer.owner.ended()
-
     def due_sooner(self, index: int) -> None:
         engine = self.engines[index]
         heapq.heappush(self._steps, (engine.due, index, engine))
