@@ -9,8 +9,8 @@ import pytest
 from enginehouse_sim.options import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.core.engine_core import EngineCore
-from enginehouse_sim.simulator.domain.request import RequestState, fields_of
-from tests.support.asked import new_state
+from enginehouse_sim.simulator.domain.request import RequestState
+from tests.support.asked import fields_of, new_state
 
 
 def new_core(random: Random) -> EngineCore:

@@ -88,7 +88,7 @@ def test_every_process_gives_the_same_names() -> None:
     code = (
         "from enginehouse_sim.simulator.kv.block_pool import BlockHasher\n"
         "from tests.support.block_names import hashes_of\n"
-        "from enginehouse_sim.options import MultiModalInput\n"
+        "from enginehouse_sim.simulator.domain.asked import MultiModalInput\n"
         "print(hashes_of(BlockHasher(4), range(12), lora='terse', cache_salt='mine',"
         " mm_inputs=[MultiModalInput('cat', 5, 2)]))"
     )

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from enginehouse_sim.options import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.domain.outputs import ModelRunnerOutput, NewRequestData, SchedulerOutput
-from enginehouse_sim.simulator.domain.request import CachedRequestData, fields_of
+from enginehouse_sim.simulator.domain.request import CachedRequestData
 from enginehouse_sim.simulator.model.runner import ModelRunner
 from enginehouse_sim.simulator.model.text import EOS, TextSampler, encode, text_of
 from enginehouse_sim.simulator.steps.costs import StepLoad
-from tests.support.asked import new_state
+from tests.support.asked import fields_of, new_state
 from tests.support.kv_memory import CachedSequence, CheckedRunner, InconsistentBlocks, KvMemory
 
 PROMPT = encode("the engine house stands by the river")  # nine tokens

@@ -7,12 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from enginehouse_sim.options import SchedulerConstants, SchedulingPolicy
-from enginehouse_sim.simulator.domain.outputs import (
-    EngineCoreOutput,
-    NewRequestData,
-    SchedulerOutput,
-    SchedulerTotals,
-)
+from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, NewRequestData, SchedulerOutput, SchedulerTotals
 from enginehouse_sim.simulator.domain.request import FINISH_REASONS, CachedRequestData, RequestState, RequestStatus
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.connector import KvConnector
