@@ -285,11 +285,14 @@ class VirtualGateway:
         self._folder.cleanup()
 
 
-class _VirtualOutside(Outside):
+class _VirtualOutside(Outside, Connector):
+    """``backends``: by the addresses of the engines that are simulated."""
+
     def __init__(self, engines: VirtualEngines, backends: Mapping[str, str], seed: int) -> None:
         now = asyncio.get_running_loop().time
-        super().__init__(Clock(now, now), _VirtualConnector(engines, backends), random.Random(seed).random)
+        super().__init__(Clock(now, now), self, random.Random(seed).random)
         self._engines = engines
+        self._backends = backends
 
     def driver(self, configured: DriverSupport) -> DriverSupport:
         played = support_of(self._engines.driver(bootstraps=configured.bootstrap is not None))
@@ -297,14 +300,6 @@ class _VirtualOutside(Outside):
 
     def migrator(self, type: str, configured: Migrator) -> Migrator:
         return self._engines.migrator(type, configured)
-
-
-class _VirtualConnector(Connector):
-    """Connects to simulated engines. ``backends``: by address."""
-
-    def __init__(self, engines: VirtualEngines, backends: Mapping[str, str]) -> None:
-        self._engines = engines
-        self._backends = backends
 
     async def connect(self, protocol: asyncio.Protocol, origin: Origin, tls: ssl.SSLContext | None) -> None:
         self._engines.connect(self._backends[f"http://{origin.host}"], protocol)

@@ -158,4 +158,4 @@ def test_what_came_from_outside_is_counted(
     scheduler.add_request(new_request(20))
     run(scheduler)
     counters = scheduler.state.totals
-    assert (counters.external_cache_queries, counters.external_cache_hits) == (20, 12)
+    assert (counters.external_prefix_cache_queries, counters.external_prefix_cache_hits) == (20, 12)

@@ -28,7 +28,7 @@ def test_rejected_drafts_do_not_count_as_computed(
     assert request.num_tokens == 9 + accepted + 1
     assert request.num_computed_tokens == 9 + accepted
     counters = scheduler.state.totals
-    assert (counters.num_draft_tokens, counters.num_accepted_tokens) == (3, accepted)
+    assert (counters.spec_decode_num_draft_tokens, counters.spec_decode_num_accepted_tokens) == (3, accepted)
     assert run(scheduler)[0].num_scheduled_tokens == {"a": 1}
 
 

@@ -98,15 +98,15 @@ class EngineCoreOutput(msgspec.Struct, gc=False):
 
 
 class SchedulerTotals(msgspec.Struct):
-    """Counters since the scheduler's start.
+    """Counters since the scheduler's start, under the names of vLLM's metrics.
 
     Queries and hits are in tokens. The external ones are those of the connector, after the prefix cache.
     """
 
     prefix_cache_queries: int = 0
     prefix_cache_hits: int = 0
-    external_cache_queries: int = 0
-    external_cache_hits: int = 0
+    external_prefix_cache_queries: int = 0
+    external_prefix_cache_hits: int = 0
     num_preemptions: int = 0
-    num_draft_tokens: int = 0
-    num_accepted_tokens: int = 0
+    spec_decode_num_draft_tokens: int = 0
+    spec_decode_num_accepted_tokens: int = 0

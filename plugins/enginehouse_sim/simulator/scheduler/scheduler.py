@@ -112,8 +112,8 @@ def update_from_output(
 
 def _reject_drafts(state: SchedulerState, request: RequestState, num_drafts: int, num_accepted: int) -> None:
     """Take rejected drafts out of the computed tokens, unless the request's blocks were freed meanwhile."""
-    state.totals.num_draft_tokens += num_drafts
-    state.totals.num_accepted_tokens += num_accepted
+    state.totals.spec_decode_num_draft_tokens += num_drafts
+    state.totals.spec_decode_num_accepted_tokens += num_accepted
     if request.num_computed_tokens:
         request.num_computed_tokens -= num_drafts - num_accepted
     if request.num_output_placeholders:

@@ -186,8 +186,8 @@ def _count_match(state: SchedulerState, request: RequestState, match: PrefixMatc
     totals.prefix_cache_queries += request.num_tokens
     totals.prefix_cache_hits += match.computed.num_tokens
     if state.connector is not None:
-        totals.external_cache_queries += request.num_tokens - match.computed.num_tokens
-        totals.external_cache_hits += match.num_external_tokens
+        totals.external_prefix_cache_queries += request.num_tokens - match.computed.num_tokens
+        totals.external_prefix_cache_hits += match.num_external_tokens
 
 
 def _begin_running(

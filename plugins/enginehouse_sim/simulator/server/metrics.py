@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -65,20 +66,11 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         engine, state = self._engine, self._engine.state
-        stats, constants = state.totals, state.constants
+        constants = state.constants
         yield self._gauge("num_requests_running", len(state.running))
         yield self._gauge("num_requests_waiting", len(state.waiting) + len(state.paused))
         yield self._gauge("kv_cache_usage_perc", state.kv_cache.usage)
-        counters = {
-            "prefix_cache_queries": stats.prefix_cache_queries,
-            "prefix_cache_hits": stats.prefix_cache_hits,
-            "external_prefix_cache_queries": stats.external_cache_queries,
-            "external_prefix_cache_hits": stats.external_cache_hits,
-            "num_preemptions": stats.num_preemptions,
-            "spec_decode_num_draft_tokens": stats.num_draft_tokens,
-            "spec_decode_num_accepted_tokens": stats.num_accepted_tokens,
-        }
-        for name, count in counters.items():
+        for name, count in msgspec.structs.asdict(state.totals).items():
             family = CounterMetricFamily(f"vllm:{name}", name, labels=list(self._labels))
             family.add_metric(list(self._labels.values()), count)
             yield family
