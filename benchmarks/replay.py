@@ -80,7 +80,7 @@ def decode_cost(batch: int) -> float:
     constants = SchedulerConstants(max_num_seqs=batch)
     core = build_core(CoreSettings(constants=constants, profile="polynomial"), makes_text=False)
     for request in requests_to_decode(batch):
-        core.add_request(request)
+        core.scheduler.add_request(request)
     return fastest(core.step, core.scheduler.state.requests.values())
 
 

@@ -34,7 +34,7 @@ class StepByStepEngine:
             arrival_time=self.core.now,
             **fields,
         )
-        self.core.add_request(request)
+        self.core.scheduler.add_request(request)
         self.tokens[request.request_id] = []
         return request
 

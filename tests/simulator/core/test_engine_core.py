@@ -42,7 +42,7 @@ def test_a_request_alone_takes_a_prefill_and_its_decodes(
     new_core: Callable[..., EngineCore], new_request: Requests
 ) -> None:
     core = new_core()
-    core.add_request(new_request(10, max_tokens=5))
+    core.scheduler.add_request(new_request(10, max_tokens=5))
     tokens, seconds = drain(core)
     assert len(tokens["a"]) == 5
     assert seconds == pytest.approx(0.1 + 4 * 0.01)
@@ -63,9 +63,9 @@ def test_tokens_do_not_depend_on_how_steps_are_made(
     answers = []
     for core in (new_core(), new_core(**parts)):
         for number, prompt in enumerate(prompts):
-            core.add_request(new_request(prompt, request_id=str(number), max_tokens=5 + number))
+            core.scheduler.add_request(new_request(prompt, request_id=str(number), max_tokens=5 + number))
         answers.append(drain(core)[0])
-        core.shutdown()
+        core.scheduler.shutdown()
     assert answers[0] == answers[1]
     assert [len(answers[0][str(number)]) for number in range(5)] == [5, 6, 7, 8, 9]
 
@@ -74,9 +74,9 @@ def test_an_aborted_request_has_no_output_and_is_removed_from_the_runner(
     new_core: Callable[..., EngineCore], new_request: Requests
 ) -> None:
     core = new_core()
-    core.add_request(new_request(10))
+    core.scheduler.add_request(new_request(10))
     core.step()
-    core.finish_requests(["a", "unknown"])
+    core.scheduler.finish_requests(["a", "unknown"])
     assert core.has_work
     result = core.step()
     assert result.scheduled.finished_req_ids == ("a",)
@@ -86,9 +86,9 @@ def test_an_aborted_request_has_no_output_and_is_removed_from_the_runner(
 
 def test_a_stop_string_ends_a_request_from_outside(new_core: Callable[..., EngineCore], new_request: Requests) -> None:
     core = new_core()
-    core.add_request(new_request(10))
+    core.scheduler.add_request(new_request(10))
     core.step()
-    core.finish_requests(["a"], RequestStatus.FINISHED_STOPPED)
+    core.scheduler.finish_requests(["a"], RequestStatus.FINISHED_STOPPED)
     assert core.step().scheduled.finished_req_ids == ("a",)
 
 
@@ -96,6 +96,6 @@ def test_an_engine_that_only_waits_looks_again_after_a_while(
     new_core: Callable[..., EngineCore], new_request: Requests, new_connector: Callable[..., Any]
 ) -> None:
     core = new_core(connector=new_connector(a=None))
-    core.add_request(new_request(10))
+    core.scheduler.add_request(new_request(10))
     assert core.step().seconds == IDLE_STEP
     assert core.has_work

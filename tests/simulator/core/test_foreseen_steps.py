@@ -86,20 +86,20 @@ def come_and_go(random: Random, number: int, *cores: EngineCore) -> None:
     comes, leaves = random.random() < 0.2, random.random() < 0.05
     for core in cores:
         if comes or not core.has_requests:
-            core.add_request(new_request(Random(number), core, number))
+            core.scheduler.add_request(new_request(Random(number), core, number))
         if leaves:
-            core.finish_requests([next(iter(core.scheduler.state.requests))])
+            core.scheduler.finish_requests([next(iter(core.scheduler.state.requests))])
 
 
 def test_a_step_is_foreseen_until_something_must_be_decided() -> None:
     core = build_core(CoreSettings(ttft=1.0, tpot=0.1), makes_text=False)
-    core.add_request(new_state(request_id="a", prompt_token_ids=[0] * 10, max_tokens=30, ignore_eos=True))
+    core.scheduler.add_request(new_state(request_id="a", prompt_token_ids=[0] * 10, max_tokens=30, ignore_eos=True))
     core.begin_step()
     assert core.foresee() == [1.0], "the prompt is read"
     core.end_step()
     core.begin_step()
     assert core.foresee() == pytest.approx([1.1 + n / 10 for n in range(28)]), "the 29th next token is planned already"
-    core.add_request(new_state(request_id="b", prompt_token_ids=[0] * 10, max_tokens=30, ignore_eos=True))
+    core.scheduler.add_request(new_state(request_id="b", prompt_token_ids=[0] * 10, max_tokens=30, ignore_eos=True))
     assert core.foresee() == pytest.approx([1.1]), "the next plan admits"
 
 
@@ -107,7 +107,7 @@ def test_a_full_cache_is_foreseen() -> None:
     constants = SchedulerConstants(total_gpu_blocks=6, max_model_len=80, max_num_batched_tokens=80)
     core = build_core(CoreSettings(constants=constants), makes_text=False)
     for name in "ab":
-        core.add_request(new_state(request_id=name, prompt_token_ids=[ord(name)] * 20, max_tokens=60))
+        core.scheduler.add_request(new_state(request_id=name, prompt_token_ids=[ord(name)] * 20, max_tokens=60))
     preempted = False
     while core.has_requests:
         core.begin_step()

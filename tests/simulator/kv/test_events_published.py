@@ -16,13 +16,13 @@ def test_events_of_a_step_are_published_when_it_begins() -> None:
     heard: list[KvEvent] = []
     constants = SchedulerConstants(block_size=4, total_gpu_blocks=4)
     core = build_core(CoreSettings(constants=constants), on_kv_events=heard.extend)
-    core.add_request(ask("a", 100))
+    core.scheduler.add_request(ask("a", 100))
     core.step()
     stored = [event for event in heard if isinstance(event, BlockStored)]
     assert [tuple(event.token_ids) for event in stored] == [(100, 101, 102, 103), (104, 105, 106, 107)]
     assert stored[1].parent_block_hash == stored[0].block_hashes[0]
     heard.clear()
-    core.add_request(ask("b", 200))
+    core.scheduler.add_request(ask("b", 200))
     core.step()
     removed = [event.block_hashes for event in heard if isinstance(event, BlockRemoved)]
     assert removed == [stored[1].block_hashes], "the end of what was kept goes first"

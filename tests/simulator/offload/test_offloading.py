@@ -113,7 +113,7 @@ def test_an_offloaded_request_that_finishes_leaves_nothing(engine: NewEngine) ->
     house.ask(20, 40)
     house.ask(20, 40)
     house.until(lambda: house.state.paused)
-    house.core.finish_requests(["b"])
+    house.core.scheduler.finish_requests(["b"])
     house.finish()
     assert house.state.kv_cache.num_free_blocks == 24
 

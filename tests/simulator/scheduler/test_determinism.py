@@ -42,7 +42,7 @@ def digest(seed: int) -> str:
             *range(300, 300 + dice.randint(1, 30)),
             *(dice.randint(1000, 2000) for _ in range(dice.randint(1, 9))),
         ]
-        core.add_request(
+        core.scheduler.add_request(
             RequestState(
                 EngineCoreRequest(
                     request_id=f"request-{number}",

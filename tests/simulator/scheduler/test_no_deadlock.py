@@ -66,7 +66,7 @@ def restore_all(seed: int) -> None:
     core = build_core(CoreSettings(constants=constants, host_blocks=random.randint(6, 60), host_bandwidth=bandwidth))
     for number in range(random.randint(2, 10)):
         prompt = [random.randint(65, 67) for _ in range(random.randint(1, 24))]
-        core.add_request(
+        core.scheduler.add_request(
             new_state(
                 request_id=f"r{number}",
                 prompt_token_ids=prompt,

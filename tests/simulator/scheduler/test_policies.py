@@ -35,7 +35,7 @@ def admitted(core: EngineCore) -> list[str]:
 def test_a_policy_orders_the_waiting_requests(policy: str, order: str) -> None:
     core = core_with(SchedulingPolicy(policy), max_num_seqs=1)
     for name, priority in (("a", 0), ("b", 0), ("c", -1), ("d", 5)):
-        core.add_request(request(name, 10, priority=priority))
+        core.scheduler.add_request(request(name, 10, priority=priority))
     assert "".join(admitted(core)) == order
 
 
@@ -43,7 +43,7 @@ def test_a_policy_orders_the_waiting_requests(policy: str, order: str) -> None:
 def test_a_policy_chooses_the_victim(policy: str, victim: str) -> None:
     core = core_with(SchedulingPolicy(policy), total_gpu_blocks=9)
     for name, priority in (("a", 1), ("b", 0)):
-        core.add_request(request(name, 12, max_tokens=14, priority=priority))
+        core.scheduler.add_request(request(name, 12, max_tokens=14, priority=priority))
     preempted: list[str] = []
     while core.has_work and not preempted:
         preempted += core.step().scheduled.preempted_req_ids

@@ -111,9 +111,9 @@ def play(constants: SchedulerConstants, coming: list[dict[str, Any]]) -> Story:
     for number in range(MAX_STEPS):
         for index, fields in enumerate(coming):
             if fields["comes_at"] == number:
-                core.add_request(request(index, fields))
+                core.scheduler.add_request(request(index, fields))
             if fields["leaves_at"] == number:
-                core.finish_requests([f"r{index}"])
+                core.scheduler.finish_requests([f"r{index}"])
         if number > LAST_EVENT and not core.has_work:
             break
         result = core.step()
@@ -154,7 +154,7 @@ def room(constants: SchedulerConstants) -> int:
 def answer(number: int, fields: dict[str, Any]) -> list[int]:
     """The tokens of a request that has an ample engine for itself."""
     core, story = engine(AMPLE), Story()
-    core.add_request(request(number, fields))
+    core.scheduler.add_request(request(number, fields))
     while core.has_work:
         story.take_in(core.step().outputs)
     return story.tokens[f"r{number}"]

@@ -15,7 +15,7 @@ def decoding(number: int) -> EngineCore:
     """A core in which ``number`` requests decode, each at another place of its last block."""
     core = build_core(CoreSettings(profile="polynomial"), makes_text=False)
     for n in range(number):
-        core.add_request(new_state(request_id=str(n), prompt_token_ids=[0] * (20 + 3 * n), max_tokens=100))
+        core.scheduler.add_request(new_state(request_id=str(n), prompt_token_ids=[0] * (20 + 3 * n), max_tokens=100))
     core.step()
     core.begin_step()
     return core

@@ -73,7 +73,7 @@ class TestPolynomial:
 @pytest.mark.parametrize(("speedup", "seconds"), [(2.0, [0.04, 0.02]), (0.0, [0.0, 0.0])])
 def test_the_speedup_divides_the_time_and_0_leaves_none(speedup: float, seconds: list[float]) -> None:
     core = build_core(CoreSettings(ttft=0.08, tpot=0.04, speedup=speedup), makes_text=False)
-    core.add_request(new_state(request_id="a", prompt_token_ids=[0] * 10, max_tokens=2))
+    core.scheduler.add_request(new_state(request_id="a", prompt_token_ids=[0] * 10, max_tokens=2))
     assert [core.step().seconds for _ in range(2)] == pytest.approx(seconds)
 
 

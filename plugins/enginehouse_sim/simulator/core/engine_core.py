@@ -1,4 +1,4 @@
-"""The engine core: it takes requests, makes steps, and returns outputs, without a real clock and without I/O."""
+"""The engine core: it makes the steps of a scheduler, and returns outputs, without a real clock and without I/O."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
-from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.kv.connector import TransferWorker
 from enginehouse_sim.simulator.model.runner import ModelRunner
 from enginehouse_sim.simulator.model.timing import TOKEN, TimingRunner
@@ -70,16 +69,6 @@ class EngineCore:
         self._ahead = 2 if scheduler.state.plans_ahead else 1
         self._launched: deque[CoreStep] = deque()
         self._ends: list[float] = []  # of the steps in flight, and of those foreseen after them
-
-    def add_request(self, request: RequestState) -> None:
-        """Add a request. Raises ``ValueError`` for an id in use."""
-        self.scheduler.add_request(request)
-
-    def finish_requests(
-        self, request_ids: Sequence[str], status: RequestStatus = RequestStatus.FINISHED_ABORTED
-    ) -> None:
-        """Finish requests for a reason outside of the core, without further outputs. Unknown ids are ignored."""
-        self.scheduler.finish_requests(request_ids, status)
 
     @property
     def has_work(self) -> bool:
@@ -177,9 +166,6 @@ class EngineCore:
         """Process the results of all steps in flight at once."""
         while self._launched:
             self.end_step()
-
-    def shutdown(self) -> None:
-        self.scheduler.shutdown()
 
     def _launch(self) -> None:
         begins_at = self._launched[-1].ends_at if self._launched else self.now

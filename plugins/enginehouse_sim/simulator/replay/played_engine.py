@@ -136,7 +136,7 @@ class PlayedEngine:
 
     def abort(self, request_id: str) -> AnswerRecord:
         self._interrupt()
-        self._core.finish_requests((request_id,))
+        self._core.scheduler.finish_requests((request_id,))
         return self._live.pop(request_id)
 
     def kill(self) -> None:
@@ -252,7 +252,7 @@ class PlayedEngine:
         self._core.scheduler.reset_prefix_cache()
 
     def close(self) -> None:
-        self._core.shutdown()
+        self._core.scheduler.shutdown()
 
     def count_requests(self) -> int:
         """The requests that run or wait. Notes the share of blocks in use.
@@ -270,7 +270,7 @@ class PlayedEngine:
         if not self._live and not self.is_stepping:
             self._core.wait_until(at)
         self._live[wanted.request_id] = request
-        self._core.add_request(wanted)
+        self._core.scheduler.add_request(wanted)
 
     def _interrupt(self) -> None:
         """Drop the foreseen steps: only the step in flight ends as planned."""

@@ -49,67 +49,6 @@ def stop_status(request: RequestState, last_token: int) -> RequestStatus | None:
 _Outputs = list[tuple[RequestState, EngineCoreOutput]]
 
 
-def update_from_output(
-    state: SchedulerState, step: SchedulerOutput, result: ModelRunnerOutput
-) -> list[EngineCoreOutput]:
-    """The outputs for the clients; vLLM's ``update_from_output``. Requests that finished meanwhile are ignored."""
-    state.in_flight.pop(step.step, None)
-    requests, logprobs = state.requests, result.logprobs
-    index, sampled = result.req_id_to_index, result.sampled_token_ids
-    drafts_of, block_size = step.scheduled_spec_decode_tokens, state.constants.block_size
-    outputs: list[EngineCoreOutput] = []
-    ended: _Outputs = []
-    constrained: _Outputs = []  # their grammars must accept the new tokens
-    filled: list[RequestState] = []  # placeholders became tokens and so filled a block
-    for request_id in step.num_scheduled_tokens:
-        request = requests.get(request_id)
-        if request is None:
-            continue
-        row = index[request_id]
-        token_ids = sampled[row]
-        stopped = False
-        if token_ids:
-            if request_id in drafts_of:
-                _reject_drafts(state, request, len(drafts_of[request_id]), len(token_ids) - 1)
-            all_ids = request.all_token_ids
-            if len(all_ids) + 1 < request.max_num_tokens and len(token_ids) == 1 and not request.ending_tokens:
-                all_ids += token_ids
-                request.output_token_ids += token_ids
-            else:
-                token_ids, stopped = append_until_stop(request, token_ids)
-            if placeholders := request.num_output_placeholders:
-                request.num_output_placeholders = placeholders = placeholders - len(token_ids)
-                if (request.num_computed_tokens - placeholders) % block_size < len(token_ids):
-                    filled.append(request)
-            output = EngineCoreOutput(request_id, token_ids, num_cached_tokens=request.num_cached_tokens)
-            if logprobs is not None:
-                output.new_logprobs = logprobs[row][: len(token_ids)]
-        elif request.pooling and request_id in result.pooler_output:
-            request.status, stopped = RequestStatus.FINISHED_STOPPED, True
-            output = EngineCoreOutput(request_id, (), pooling_output=result.pooler_output[request_id])
-        else:
-            continue
-        if stopped:
-            ended.append((request, output))
-        elif request.structured_output is not None:
-            constrained.append((request, output))
-        outputs.append(output)
-    _release_images(state, step)
-    for request in filled:
-        state.kv_cache.cache_blocks(request, request.num_computed_tokens - request.num_output_placeholders)
-    _end(state, ended + _rejected_by_grammar(state, constrained))
-    _take_new_drafts(state, result)
-    if state.connector is not None:
-        state.connector.update_connector_output(result)
-    for request_id in (*result.kv_connector_finished_recving, *result.kv_connector_finished_sending):
-        kept = state.kept.pop(request_id, None)
-        if kept is not None:
-            state.kv_cache.free(kept)
-    state.loading.difference_update(result.kv_connector_finished_recving)
-    outside, state.finished_outputs = state.finished_outputs, []
-    return outputs + outside
-
-
 def _reject_drafts(state: SchedulerState, request: RequestState, num_drafts: int, num_accepted: int) -> None:
     """Take rejected drafts out of the computed tokens, unless the request's blocks were freed meanwhile."""
     state.totals.spec_decode_num_draft_tokens += num_drafts
@@ -292,13 +231,71 @@ class BatchScheduler:
         state.next_step += 1
         return output
 
-    def update_from_output(
-        self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
-    ) -> Sequence[EngineCoreOutput]:
-        """Process the result of a step, in the order of planning. Return the outputs."""
-        return update_from_output(self.state, scheduler_output, model_runner_output)
+    def update_from_output(self, step: SchedulerOutput, result: ModelRunnerOutput) -> Sequence[EngineCoreOutput]:
+        """Process the result of a step, in the order of planning. Return the outputs for the clients.
 
-    def finish_requests(self, request_ids: Sequence[str], status: RequestStatus) -> None:
+        Requests that finished meanwhile are ignored.
+        """
+        state = self.state
+        state.in_flight.pop(step.step, None)
+        requests, logprobs = state.requests, result.logprobs
+        index, sampled = result.req_id_to_index, result.sampled_token_ids
+        drafts_of, block_size = step.scheduled_spec_decode_tokens, state.constants.block_size
+        outputs: list[EngineCoreOutput] = []
+        ended: _Outputs = []
+        constrained: _Outputs = []  # their grammars must accept the new tokens
+        filled: list[RequestState] = []  # placeholders became tokens and so filled a block
+        for request_id in step.num_scheduled_tokens:
+            request = requests.get(request_id)
+            if request is None:
+                continue
+            row = index[request_id]
+            token_ids = sampled[row]
+            stopped = False
+            if token_ids:
+                if request_id in drafts_of:
+                    _reject_drafts(state, request, len(drafts_of[request_id]), len(token_ids) - 1)
+                all_ids = request.all_token_ids
+                if len(all_ids) + 1 < request.max_num_tokens and len(token_ids) == 1 and not request.ending_tokens:
+                    all_ids += token_ids
+                    request.output_token_ids += token_ids
+                else:
+                    token_ids, stopped = append_until_stop(request, token_ids)
+                if placeholders := request.num_output_placeholders:
+                    request.num_output_placeholders = placeholders = placeholders - len(token_ids)
+                    if (request.num_computed_tokens - placeholders) % block_size < len(token_ids):
+                        filled.append(request)
+                output = EngineCoreOutput(request_id, token_ids, num_cached_tokens=request.num_cached_tokens)
+                if logprobs is not None:
+                    output.new_logprobs = logprobs[row][: len(token_ids)]
+            elif request.pooling and request_id in result.pooler_output:
+                request.status, stopped = RequestStatus.FINISHED_STOPPED, True
+                output = EngineCoreOutput(request_id, (), pooling_output=result.pooler_output[request_id])
+            else:
+                continue
+            if stopped:
+                ended.append((request, output))
+            elif request.structured_output is not None:
+                constrained.append((request, output))
+            outputs.append(output)
+        _release_images(state, step)
+        for request in filled:
+            state.kv_cache.cache_blocks(request, request.num_computed_tokens - request.num_output_placeholders)
+        _end(state, ended + _rejected_by_grammar(state, constrained))
+        _take_new_drafts(state, result)
+        if state.connector is not None:
+            state.connector.update_connector_output(result)
+        for request_id in (*result.kv_connector_finished_recving, *result.kv_connector_finished_sending):
+            kept = state.kept.pop(request_id, None)
+            if kept is not None:
+                state.kv_cache.free(kept)
+        state.loading.difference_update(result.kv_connector_finished_recving)
+        outside, state.finished_outputs = state.finished_outputs, []
+        return outputs + outside
+
+    def finish_requests(
+        self, request_ids: Sequence[str], status: RequestStatus = RequestStatus.FINISHED_ABORTED
+    ) -> None:
         """Finish requests in any state, without outputs for their clients. Unknown ids are ignored."""
         requests = self.state.requests
         ending = [requests[request_id] for request_id in dict.fromkeys(request_ids) if request_id in requests]
@@ -358,7 +355,7 @@ class BatchScheduler:
         return self.state.kv_cache.reset_prefix_cache()
 
     def shutdown(self) -> None:
-        self.finish_requests(tuple(self.state.requests), RequestStatus.FINISHED_ABORTED)
+        self.finish_requests(tuple(self.state.requests))
         for request in self.state.kept.values():
             self.state.kv_cache.free(request)
         self.state.kept.clear()

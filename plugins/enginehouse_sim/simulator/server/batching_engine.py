@@ -138,7 +138,7 @@ class BatchingEngine:
             raise EngineFailed(self.failure)
         request = RequestState(msgspec.structs.replace(asked, arrival_time=self.clock.now()))
         self._check(request)
-        self._core.add_request(request)
+        self._core.scheduler.add_request(request)
         self._listeners[request.request_id] = listener
         self._recent.append((request.arrival_time, request.request_id))
         self.num_updates += 1
@@ -150,7 +150,7 @@ class BatchingEngine:
         """Finish requests at once. If they were the last ones, the step under way ends with them."""
         for request_id in request_ids:
             self._listeners.pop(request_id, None)
-        self._core.finish_requests(request_ids, status)
+        self._core.scheduler.finish_requests(request_ids, status)
         self.num_updates += 1
         if not self._core.has_requests:
             self._stop_loop()
@@ -199,7 +199,7 @@ class BatchingEngine:
 
     def close(self) -> None:
         self._stop_loop()
-        self._core.shutdown()
+        self._core.scheduler.shutdown()
 
     def _check(self, request: RequestState) -> None:
         if not request.prompt_token_ids:
