@@ -6,6 +6,7 @@ import pytest
 
 from enginehouse_sim.simulator.calibration.calibrate import calibrated
 from enginehouse_sim.simulator.calibration.fit import (
+    Fitted,
     Kind,
     Observation,
     StepWork,
@@ -59,7 +60,9 @@ def observed(
     for point, (kind, work, requests) in enumerate(works):
         for _ in range(repeats):
             exact = Observation(point=str(point), kind=kind, work=work, requests=requests, ms=1.0)
-            ms = exact.predicted(costs, request_ms) * (1 - noise + chance.expovariate(1 / noise) if noise else 1)
+            ms = exact.predicted(Fitted(costs=costs, request_ms=request_ms)) * (
+                1 - noise + chance.expovariate(1 / noise) if noise else 1
+            )
             ms *= 5 if chance.random() < outliers else 1
             found.append(Observation(point=str(point), kind=kind, work=work, requests=requests, ms=ms))
     return found

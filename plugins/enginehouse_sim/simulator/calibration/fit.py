@@ -55,8 +55,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     ms: float
     uncached: Sequence[StepWork] = ()
 
-    def predicted(self, costs: PassCosts, request_ms: float) -> float:
-        return self.requests * request_ms + sum(work.milliseconds(costs) for work in self.work)
+    def predicted(self, fitted: Fitted) -> float:
+        return self.requests * fitted.request_ms + sum(work.milliseconds(fitted.costs) for work in self.work)
 
 
 def prompt_work(tokens: int, cached: int = 0) -> StepWork:
@@ -130,7 +130,7 @@ def errors(fitted: Fitted, observations: Iterable[Observation]) -> dict[Kind, Ki
     """The errors of predictions, for each kind of step. Repeats of a point are compared by their mean."""
     kinds: dict[Kind, list[tuple[float, float]]] = {}
     for repeats in _points(observations).values():
-        predicted = mean(each.predicted(fitted.costs, fitted.request_ms) for each in repeats)
+        predicted = mean(each.predicted(fitted) for each in repeats)
         kinds.setdefault(repeats[0].kind, []).append((predicted, mean(each.ms for each in repeats)))
     return {
         kind: KindErrors(
@@ -195,7 +195,7 @@ def _loss(observations: Sequence[Observation], fitted: Fitted) -> float:
     """Huber's loss of the relative errors."""
     total = 0.0
     for each in observations:
-        error = abs(each.predicted(fitted.costs, fitted.request_ms) / each.ms - 1)
+        error = abs(each.predicted(fitted) / each.ms - 1)
         total += error * error if error <= _HUBER else _HUBER * (2 * error - _HUBER)
     return total
 
@@ -275,7 +275,7 @@ def prefix_cache(observations: Sequence[Observation], fitted: Fitted) -> PrefixC
     if not observations:
         return None
     one, measured = observations[0], median(each.ms for each in observations)
-    rest = one.predicted(fitted.costs, fitted.request_ms)
-    whole = msgspec.structs.replace(one, work=one.uncached).predicted(fitted.costs, fitted.request_ms)
+    rest = one.predicted(fitted)
+    whole = msgspec.structs.replace(one, work=one.uncached).predicted(fitted)
     works = measured * measured < rest * whole if whole > _TELLING * rest else None
     return PrefixCache(measured_ms=measured, rest_ms=rest, whole_ms=whole, works=works)

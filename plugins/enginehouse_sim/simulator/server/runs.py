@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -80,22 +80,14 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
 
 
 class RunAnswer:
-    """Listens to one request and collects its outputs.
+    """Listens to one request of ``run`` and collects its outputs.
 
-    It leaves ``followers`` if it ends before the request. ``on_piece`` gets each piece, and ``on_end`` is called after
-    the last one. ``finish`` is ``None`` until the answer is complete; ``error`` is set if it never will be.
-    ``cached_tokens``: the tokens of the prompt that needed no computing.
+    It leaves ``followers`` if it ends before the request. ``finish`` is ``None`` until the answer is complete;
+    ``error`` is set if it never will be. ``cached_tokens``: the tokens of the prompt that needed no computing.
     """
 
-    def __init__(
-        self,
-        work: Work,
-        choice: int,
-        followers: Followers,
-        meter: RequestMeter,
-        on_end: Callable[[], None],
-        on_piece: Callable[[Piece], None] | None = None,
-    ) -> None:
+    def __init__(self, run: Run, choice: int, followers: Followers, meter: RequestMeter) -> None:
+        work = run.work
         self.choice = choice
         self.followers = followers
         self.token_ids: list[int] = []
@@ -108,8 +100,7 @@ class RunAnswer:
         self.error: RequestError | None = None
         self._parts: list[str] = []
         self._meter = meter
-        self._on_end = on_end
-        self._on_piece = on_piece
+        self._run = run
         self._stops = StopStrings(work.stops, work.include_stop) if work.stops else None
         self._min_tokens = work.asked.min_tokens
         self._shows_stop = work.include_stop
@@ -149,10 +140,10 @@ class RunAnswer:
             self.followers.leave(self, RequestStatus.FINISHED_STOPPED)
         if stop is not None or finish is not None:
             self._finish(output, stop, now)
-        if self._on_piece is not None:
-            self._on_piece(Piece(self.choice, text, token_ids, logprobs, self.finish, self.stop_reason))
+        if self._run.streams:
+            self._run.push(Piece(self.choice, text, token_ids, logprobs, self.finish, self.stop_reason))
         if self.finish is not None:
-            self._on_end()
+            self._run.answer_ended()
 
     def on_error(self, error: RequestError) -> None:
         self._fail(error)
@@ -191,7 +182,7 @@ class RunAnswer:
 
     def _fail(self, error: RequestError) -> None:
         self.error = error
-        self._on_end()
+        self._run.answer_ended()
 
 
 class Run:
@@ -207,7 +198,7 @@ class Run:
         self.answers: Sequence[RunAnswer] = ()
         self._engine = engine
         self._metrics = metrics
-        self._streams = streams
+        self.streams = streams
         self._pieces: deque[Piece] = deque()
         self._num_delivered = 0
         self._num_unfinished = work.size
@@ -239,7 +230,7 @@ class Run:
     @property
     def completion_tokens(self) -> int:
         """The tokens of all answers so far; of streamed answers, those delivered."""
-        return self._num_delivered if self._streams else sum(len(answer.token_ids) for answer in self.answers)
+        return self._num_delivered if self.streams else sum(len(answer.token_ids) for answer in self.answers)
 
     async def finished(self) -> Sequence[RunAnswer]:
         """Wait for all answers. Raises the ``RequestError`` of one that failed."""
@@ -272,7 +263,7 @@ class Run:
 
     def _answer(self, number: int, followers: Followers, prompt_tokens: int) -> RunAnswer:
         meter = RequestMeter(self._metrics, self._engine.clock.now(), prompt_tokens)
-        answer = RunAnswer(self.work, number, followers, meter, self._ended, self._push if self._streams else None)
+        answer = RunAnswer(self, number, followers, meter)
         followers.join(answer)
         return answer
 
@@ -288,11 +279,11 @@ class Run:
         if made := tokens[len(prompt) :]:
             answers[0].on_output(EngineCoreOutput(request_id, tuple(made)), self._engine.clock.now())
 
-    def _push(self, piece: Piece) -> None:
+    def push(self, piece: Piece) -> None:
         self._pieces.append(piece)
         self._changed.set()
 
-    def _ended(self) -> None:
+    def answer_ended(self) -> None:
         self._num_unfinished -= 1
         if not self._num_unfinished:
             self._changed.set()
