@@ -41,7 +41,7 @@ from enginehouse.engines.launch_line import launch_rules
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing import Prober
 from enginehouse.engines.state_file import StateFile, state_folder
-from enginehouse.http.client_pages import HealthPages
+from enginehouse.http.health_pages import HealthPages
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.relay import shutting_down
 from enginehouse.relay.upstream.outside import Outside

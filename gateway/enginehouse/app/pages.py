@@ -23,13 +23,14 @@ from enginehouse.app.services.service_runner import Services
 from enginehouse.domain.compiled import COMPILED
 from enginehouse.domain.foreign import shown
 from enginehouse.http.application import build_application
-from enginehouse.http.client_pages import HealthPages, ModelList, protocol_pages
 from enginehouse.http.cors import EXPOSED
 from enginehouse.http.guarded_pages import CallerPages, OperatorPages, UpstreamRoot
+from enginehouse.http.health_pages import HealthPages
 from enginehouse.http.page_facts import OperatedGateway, PageFacts
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.routes import GuardedRoutes
 from enginehouse.relay.upstream.client import client_of
+from enginehouse.routing.refusals import unknown_model
 from enginehouse.telemetry.model_totals import model_totals
 
 _version = cache(version)
@@ -57,8 +58,9 @@ class Pages(NamedTuple):
         """All pages."""
         config, since = self.current.config, self.current.path.outside.clock.epoch()
         facts = self._facts(since)
-        routes = [*self._of_plugins(facts, of_compat=True), *self._of_clients(int(since)), *self._of_operators()]
-        routes.append(CallerPages(self.current.path.admission, self.services.pages.callers))
+        admission = self.current.path.admission
+        routes = [*self._of_plugins(facts, of_compat=True), UpstreamRoot(admission), *self.health.routes]
+        routes += [*self._of_operators(), CallerPages(admission, self.services.pages.callers)]
         routes += self._of_plugins(facts, of_compat=False)
         application = build_application(
             routes, self.current.path.paths.methods, cors=config.server.cors, exposed=EXPOSED
@@ -66,17 +68,6 @@ class Pages(NamedTuple):
         application.state.facts = facts
         application.state.disables_plugins = bool(config.plugins.disabled)
         return application
-
-    def _of_clients(self, born: int) -> Iterator[BaseRoute]:
-        path, engines = self.current.path, self.current.engines
-        context = path.relay.context
-        models = ModelList(
-            path.admission, lambda: path.config.models, lambda: context.filters.aliases, engines.model_facts, born
-        )
-        yield from models.routes
-        yield from protocol_pages([*path.protocols.values()], models, self._engine)
-        yield UpstreamRoot(path.admission)
-        yield from self.health.routes
 
     def _engine(self, backend: str, *limits: Any) -> EngineClient:
         return client_of(self.current.path.relay.context.upstreams, backend, *limits)
@@ -120,11 +111,17 @@ class Pages(NamedTuple):
             engine_metrics=lambda: engine_metrics(context),
             engine=self._engine,
             models=lambda: context.fleet.snapshot.models,
+            unknown_model=lambda name: unknown_model(name, context.fleet.snapshot.unlisted),
+            aliases=lambda: context.filters.aliases,
+            table=lambda name: getattr(path.config, name),
+            model_facts=engines.model_facts,
+            protocols=path.protocols.values,
             usage=path.callers.accounting.usage,
             limits=path.callers.accounting.limits_left,
             cost=path.callers.accounting.cost,
             audit=path.callers.accounting.audit,
             caller=path.admission.admit_caller,
+            sender=path.admission.authentication.caller,
             pulled=lambda: build_sources(path.config, path.registry),
             observe=path.observers.add,
             ignore=path.observers.remove,

@@ -10,7 +10,7 @@
     relayed_paths       the requests that engines answer
     page_exchange       lets an ASGI application answer all others
     application         the Starlette application of all pages, and its errors
-    client_pages        pages for clients: models, health, and what protocols answer themselves
+    health_pages        whether the gateway lives, and takes requests
     guarded_pages       guards the pages that need a key, and leads /upstream/MODEL to its page
     page_facts          what pages of plugins know of their gateway
     uploads             forms that pass to their engine while they arrive

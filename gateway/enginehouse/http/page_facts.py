@@ -10,14 +10,20 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 from prometheus_client.core import Metric
 
+from enginehouse.config.routing import Aliases
+from enginehouse.domain.errors import RequestError
+from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request import Headers
 from enginehouse.domain.request_record import EndedRequest
 from enginehouse.domain.usage import AuditEntry, UsageRow
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.interfaces.accounting import LimitLeft
+from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.drivers import EngineClient
+from enginehouse.interfaces.launch_spec import ModelFacts
 from enginehouse.interfaces.observers import Observer
+from enginehouse.interfaces.protocols import ClientProtocol
 from enginehouse.relay.relay import Relay
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.model_totals import ModelTotals
@@ -75,10 +81,20 @@ class PageFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The gateway's metrics, and those of its process."""
     engine_metrics: Callable[[], Iterable[tuple[str, str, str]]]
     """The pages of engines' metrics: backend, path, and the model that it is of, empty for all of them."""
-    engine: Callable[[str, float, int], EngineClient]
-    """A client of a backend's engine, with a time limit in seconds and the most bytes of an answer."""
-    models: Callable[[], Iterable[str]]
-    """The models that are served."""
+    engine: Callable[..., EngineClient]
+    """A client of a backend's engine; further arguments are a time limit in seconds and the most bytes of an answer."""
+    models: Callable[[], Mapping[str, Sequence[Candidate]]]
+    """The models that are served, with their replicas."""
+    unknown_model: Callable[[str], RequestError]
+    """The error for a model that no backend has, or has listed yet."""
+    aliases: Callable[[], Aliases]
+    """Other names of models."""
+    table: Callable[[str], Any]
+    """The table ``[name]`` of the configuration in force, decoded."""
+    model_facts: Callable[[], Mapping[str, ModelFacts]]
+    """What the files of launched models tell."""
+    protocols: Callable[[], Iterable[ClientProtocol]]
+    """Clients' protocols, each of the kit's class ``Protocol``."""
     usage: UsageSums
     """What callers have used between two times."""
     limits: Callable[[str], Sequence[LimitLeft]]
@@ -89,6 +105,8 @@ class PageFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The actions of operators since a time, at most that many, the newest first."""
     caller: Callable[[Headers], str]
     """The name of the key in a request's headers, empty if no keys are set. Raises ``Unauthorized``, ``Forbidden``."""
+    sender: Callable[[Headers], AdmittedCaller | None]
+    """As ``caller``, whatever web page the request comes from. ``None`` if no keys are set."""
     pulled: Callable[[], PulledModels]
     """The models that were downloaded, and the sources of more, as ``[pull]`` says."""
     observe: Callable[[Observer], None]
