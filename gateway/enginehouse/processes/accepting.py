@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import math
-import os
-import platform
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -26,45 +23,9 @@ from enginehouse.processes.take_over.messages import PassedConnection
 from enginehouse.processes.take_over.successor import SuccessorGateway
 from enginehouse.telemetry.loop_watch import LoopMonitor, LoopWatchdog
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-"""From glibc's ``malloc.h``."""
-_LARGEST_IN_HEAP, _MOST_KEPT = 512 * 1024, 8 * 1024 * 1024
-"""Bytes. The kernel clears the pages of each larger block, and a prompt of 200 KB takes several blocks of its size."""
-_EVERY = 5
-"""Calls of ``Allocator.tick`` for one that returns memory."""
-_SET_BY_HAND = frozenset({"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"})
 _READ_S = 0.05
 """Within so long, clients that have just connected send their requests."""
 _TURNS = 10
-
-
-class Allocator:
-    """Makes glibc return to the system the memory that large bodies have used.
-
-    When a large block is freed, glibc raises two thresholds: from then on it takes blocks up to that size from its
-    heap, up to 32 MiB, and keeps twice as much of freed memory there. Fixed thresholds stay where they are. Other C
-    libraries, and thresholds that the environment sets, are left alone.
-    """
-
-    def __init__(self) -> None:
-        self._library: ctypes.CDLL | None = None
-        self._ticks = 0
-
-    def start(self) -> bool:
-        """Fix the thresholds; whether that is done."""
-        if platform.libc_ver()[0] != "glibc" or not _SET_BY_HAND.isdisjoint(os.environ):
-            return False
-        self._library = library = ctypes.CDLL(None)
-        kept: int = library.mallopt(_M_TRIM_THRESHOLD, _MOST_KEPT)
-        return bool(kept and library.mallopt(_M_MMAP_THRESHOLD, _LARGEST_IN_HEAP))
-
-    def tick(self) -> bool:
-        """Return what is free between other blocks, at each fifth call; whether that is done. Call it each second."""
-        self._ticks += 1
-        if self._library is None or self._ticks % _EVERY:
-            return False
-        self._library.malloc_trim(0)
-        return True
 
 
 class AcceptingServer(uvicorn.Server):
@@ -79,7 +40,6 @@ class AcceptingServer(uvicorn.Server):
         self.listeners = listeners
         self.successor: SuccessorGateway | None = None
         self.woken = asyncio.Event()
-        self._allocator = Allocator()
         self._monitor = monitor
         self._watchdog = LoopWatchdog(
             monitor,
@@ -104,10 +64,9 @@ class AcceptingServer(uvicorn.Server):
         )
 
     def after_start(self) -> None:
-        """Watch the event loop, and have memory managed for a process that serves for months."""
+        """Watch the event loop, and collect garbage as suits a process that serves for months."""
         gc.freeze()  # also the few reference cycles of the start: to collect them would take a tenth of it
         gc.set_threshold(50_000, 20, 50)  # requests leave no cycles
-        self._allocator.start()
         self._monitor.start()
         self._watchdog.start()
 
@@ -115,7 +74,6 @@ class AcceptingServer(uvicorn.Server):
         """Look for a signal each second. uvicorn would do so ten times as often."""
         while not await self.on_tick(0):
             await wait_within(1.0, self.woken)
-            self._allocator.tick()
             self.woken.clear()
 
     async def end(self, limit: float, stop: Callable[[], Awaitable[None]]) -> None:
@@ -166,15 +124,16 @@ class AcceptingServer(uvicorn.Server):
 
     def pass_on(self, take: PassOn) -> None:
         """Give the connections to another gateway, each when it has the answer that is under way."""
-        for connection in list(self.server_state.connections):
-            if isinstance(connection, ClientConnection):
-                connection.leave(take)
+        for connection in self._clients():
+            connection.leave(take)
 
     def pass_streams_on(self, take: PassOn) -> None:
         """Give the connections to another gateway that have a stream which it can continue."""
-        for connection in list(self.server_state.connections):
-            if isinstance(connection, ClientConnection):
-                connection.pass_stream(take)
+        for connection in self._clients():
+            connection.pass_stream(take)
+
+    def _clients(self) -> list[ClientConnection]:
+        return [each for each in self.server_state.connections if isinstance(each, ClientConnection)]
 
     async def serve_connection(self, connection: socket.socket, passed: PassedConnection, *, last: bool) -> None:
         """Serve a client of an earlier gateway. With ``last``, its next answer is the last one here, and says so."""
