@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enginehouse.aio.clock import Clock as Clock
+from enginehouse.aio.serving import SERVING as SERVING
 from enginehouse.aio.slow_work import run_slowly as run_slowly
 from enginehouse.aio.tasks import BackgroundTasks as BackgroundTasks
 from enginehouse.aio.timeouts import run_within as run_within

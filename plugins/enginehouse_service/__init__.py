@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from enginehouse import Observer, Register, hookimpl
+from enginehouse_service.allocator import Allocator
+from enginehouse_service.loop_watch import LoopWatch
 
 
 @hookimpl
 def register_observers(register: Register[Observer]) -> None:
-    """Register what returns memory."""
-    register("allocator", _allocator)
-
-
-def _allocator() -> Observer:
-    from enginehouse_service.allocator import Allocator
-
-    return Allocator()
+    """Register what looks after a process that serves."""
+    register("allocator", Allocator)
+    register("loop_watch", LoopWatch)

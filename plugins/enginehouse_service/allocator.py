@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
-from time import monotonic
 from typing import Final
 
 from enginehouse import Observer
+from enginehouse.runtime import SERVING
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """From glibc's ``malloc.h``."""
@@ -27,13 +27,10 @@ class Allocator(Observer):
     """
 
     async def start(self) -> None:
-        library = _fixed()
-        returned = monotonic()
+        library = _fixed() if SERVING.is_stopping is not None else None
         while library is not None:
             await asyncio.sleep(_EVERY_S)
-            if monotonic() - returned >= _EVERY_S / 2:  # not at the pace of a virtual clock
-                library.malloc_trim(0)  # what is free between other blocks
-                returned = monotonic()
+            library.malloc_trim(0)  # what is free between other blocks
 
 
 def _fixed() -> ctypes.CDLL | None:

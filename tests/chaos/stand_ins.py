@@ -16,7 +16,6 @@ def replace(access_log: Callable[[bytes], None]) -> None:
     server = _module("enginehouse.processes.gateway_server")
     accepting = _module("enginehouse.processes.accepting")  # frozen, nothing of a run would ever be collected
     accepting.gc = types.SimpleNamespace(collect=lambda: 0, freeze=lambda: None, set_threshold=lambda *_: None)
-    accepting.LoopWatchdog = lambda *_, **__: types.SimpleNamespace(start=lambda: None, end=lambda: None)
     server.click = types.SimpleNamespace(echo=lambda _: None)
     server.Replacement = lambda *_, **__: types.SimpleNamespace(
         open=_nothing, close=_nothing, start=_nothing, replace=_nothing
@@ -24,7 +23,6 @@ def replace(access_log: Callable[[bytes], None]) -> None:
     gateway = _module("enginehouse.app.gateway")
     row = gateway.worker_row
     gateway.worker_row = lambda _, requests, version, __: row(7, requests, version, 0.0)  # this process's own figures
-    _module("enginehouse.telemetry.loop_watch")._TURN_S = 1.0
     _module("enginehouse_access_log.access_log")._to_standard_error = access_log
     _module("enginehouse.app.request_path").configure_logs = lambda *_: None  # the taps would no longer see the log
     _module("enginehouse.engines.launches")._is_free = lambda _: True  # whatever else runs on this machine

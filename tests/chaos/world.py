@@ -311,8 +311,7 @@ class World:
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             self.violated(f"left running: {task.get_coro()}")
         for timer in self.loop.pending():
-            if "LoopMonitor" not in repr(timer):  # it lasts as long as the loop
-                self.violated(f"left set: {timer}")
+            self.violated(f"left set: {timer}")
         for request in self.gateway.relay.live:
             self.violated(f"left live: {request.request_id!r}")
         check_answers(self)

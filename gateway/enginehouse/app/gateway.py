@@ -13,6 +13,7 @@ from typing import Any
 from prometheus_client import ProcessCollector
 from prometheus_client.core import Metric
 
+from enginehouse.aio.serving import SERVING
 from enginehouse.app.build_router import RouterPlugins
 from enginehouse.app.callers import Callers, SharedAccounts
 from enginehouse.app.config_change import CurrentConfig, build_host_context, probe_backend
@@ -47,7 +48,7 @@ from enginehouse.relay.relay import shutting_down
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.logs import GatewayLog
-from enginehouse.telemetry.loop_watch import LoopLoad, LoopMonitor, worker_row
+from enginehouse.telemetry.loop_load import LoopLoad, worker_row
 from enginehouse.telemetry.plugin_times import PluginTimes
 from enginehouse.telemetry.swap_reports import SwapReports
 
@@ -106,7 +107,7 @@ class Gateway:
         context = build_host_context(config, path, upstreams, plan.drivers, rules)
         self.engines = ManagedEngines(context, queues)
         self.observers.add(SwapReports(self.relay.context.counters, outside.clock.now))
-        self.every_second = EverySecond(outside.clock.epoch)
+        self.every_second = EverySecond(outside.clock.epoch, self._sample_plugins)
         self._prober = Prober(self.fleet, config.checks, outside.chance)
         self.current = CurrentConfig(path, self.engines, self._prober, context)
         self.services = Services(self.current, services)
@@ -119,7 +120,6 @@ class Gateway:
         self.workers = self._alone
         self._loop_load = LoopLoad()
         self.plugin_times = PluginTimes()
-        self.loop_monitor = LoopMonitor(self._sample_plugins)
         self.health = HealthPages(self.relay)
         self._process = ProcessCollector(registry=None)
         self.worker_figures = WorkerFigures({}, {})
@@ -303,10 +303,12 @@ class Gateway:
         yield from self.services.families()
         yield from caller_metrics(self.callers.accounting)
         yield from worker_metrics(self.worker_figures)
-        yield from process_metrics(self.loop_monitor, self.plugin_times)
+        yield from process_metrics(self.plugin_times)
 
     def _sample_plugins(self) -> None:
-        """Measure the next call of every plugin, on the path of requests and of loads."""
+        """Measure the next call of every plugin, on the path of requests and of loads, in a process that serves."""
+        if SERVING.is_stopping is None:
+            return
         for calls in (self.relay.context.router.sampled, self.engines.sampled, self.observers.sampled):
             self.plugin_times.sample(calls)
 

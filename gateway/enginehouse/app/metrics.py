@@ -22,7 +22,6 @@ from enginehouse.relay.context import RelayContext
 from enginehouse.relay.relay import Relay
 from enginehouse.telemetry import metric_list as metrics
 from enginehouse.telemetry.counters import HISTOGRAMS, OTHER, Counters, Histogram, KeyCounts
-from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.metric_list import MetricInfo
 from enginehouse.telemetry.plugin_times import PluginTimes
 
@@ -198,11 +197,8 @@ def worker_metrics(workers: WorkerFigures) -> Iterator[Metric]:
     yield numbers(metrics.WORKER_BUSY, (([str(number)], busy) for number, busy in workers.busy.items()))
 
 
-def process_metrics(monitor: LoopMonitor, plugin_times: PluginTimes) -> Iterator[Metric]:
+def process_metrics(plugin_times: PluginTimes) -> Iterator[Metric]:
     """The families of the process."""
-    yield histograms(metrics.LOOP_LAG, [([], monitor.lag)])
-    slow = list(monitor.slow.items())  # the watchdog, a thread of its own, may add one meanwhile
-    yield numbers(metrics.SLOW_CALLS, (([plugin], count) for plugin, count in slow))
     times = list(plugin_times.by_plugin.items())
     yield histograms(metrics.PLUGIN_TIME, (([p.kind, p.type, p.name or p.type], timed) for p, timed in times))
     yield numbers(metrics.BUILD, [([_version("enginehouse"), platform.python_version()], 1)])

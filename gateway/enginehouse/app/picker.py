@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from starlette.types import ASGIApp
 
+from enginehouse.aio.serving import SERVING
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.reload import ConfigSource
 from enginehouse.config.load_config import LoadedConfig, load_config_or_embedded
@@ -92,8 +93,8 @@ class Picker:
     async def open(self) -> None:
         """Start. ``is_ready`` from when every remote backend was probed once."""
         self._gateway.build_hosts()
+        SERVING.is_stopping = lambda: False
         await self._gateway.start()
-        self._gateway.loop_monitor.start()
         await self._gateway.settled()
         self.is_ready = True
 
@@ -105,8 +106,8 @@ class Picker:
     async def close(self) -> None:
         """Refuse new requests and those that wait, and stop."""
         self.is_ready = False
-        self._gateway.loop_monitor.stop()
         await self._gateway.stop()
+        SERVING.is_stopping = None
 
     def reload(self) -> None:
         """Read the configuration again, as ``serve`` does on SIGHUP."""

@@ -17,10 +17,11 @@ Gauge = tuple[str, str, str, float]
 
 
 class EverySecond:
-    """Calls functions of plugins on the event loop at the beginning of each second of the time of day."""
+    """Calls ``first`` and functions of plugins on the event loop at the beginning of each second of the time of day."""
 
-    def __init__(self, epoch: Callable[[], float]) -> None:
+    def __init__(self, epoch: Callable[[], float], first: Callable[[], None]) -> None:
         self._epoch = epoch
+        self._first = first
         self._calls: list[tuple[PluginId, Callable[[], None]]] = []
         self._timer: asyncio.TimerHandle | None = None
 
@@ -38,6 +39,7 @@ class EverySecond:
 
     def sample(self) -> None:
         """Call all of them now."""
+        self._first()
         for plugin, call in self._calls:
             try:
                 call()

@@ -63,13 +63,6 @@ class Registry:
         """Every registered type, kind by kind."""
         return tuple(entry for types in self._types.values() for entry in types.values())
 
-    def by_module(self) -> Mapping[str, str]:
-        """The plugins as messages name them, by their top-level modules."""
-        return {
-            each.module.partition(".")[0]: f"'{each.entry_point}' ({each.distribution} {each.version})"
-            for each in self.all()
-        }
-
     def get(self, kind: str, type: str, key: str = "") -> Registered:
         """The registered ``type``. Raises ``ConfigError``, naming the configuration key ``key``, if there is none."""
         types = self._types[kind]

@@ -21,7 +21,6 @@ from enginehouse.http.server import HttpServer
 from enginehouse.processes.listen import Listeners
 from enginehouse.processes.take_over.messages import PassedConnection
 from enginehouse.processes.take_over.successor import SuccessorGateway
-from enginehouse.telemetry.loop_watch import LoopMonitor, LoopWatchdog
 
 _READ_S = 0.05
 """Within so long, clients that have just connected send their requests."""
@@ -33,20 +32,13 @@ class AcceptingServer(uvicorn.Server):
 
     ``application`` answers the requests that engines do not.
     ``successor``: the gateway that has taken over and gets the connections, if one has. ``woken`` ends the wait of
-    ``main_loop`` for the next second. ``monitor``: of the event loop, which a watchdog looks at, too.
+    ``main_loop`` for the next second.
     """
 
-    def __init__(self, application: ASGIApp, path: RequestPath, listeners: Listeners, monitor: LoopMonitor) -> None:
+    def __init__(self, application: ASGIApp, path: RequestPath, listeners: Listeners) -> None:
         self.listeners = listeners
         self.successor: SuccessorGateway | None = None
         self.woken = asyncio.Event()
-        self._monitor = monitor
-        self._watchdog = LoopWatchdog(
-            monitor,
-            path.registry.by_module(),
-            stopping=lambda: self.should_exit,
-            drain_timeout=lambda: path.config.server.drain_timeout,
-        )
         super().__init__(
             uvicorn.Config(
                 cast("Any", application),
@@ -64,11 +56,9 @@ class AcceptingServer(uvicorn.Server):
         )
 
     def after_start(self) -> None:
-        """Watch the event loop, and collect garbage as suits a process that serves for months."""
+        """Have garbage collected as suits a process that serves for months."""
         gc.freeze()  # also the few reference cycles of the start: to collect them would take a tenth of it
         gc.set_threshold(50_000, 20, 50)  # requests leave no cycles
-        self._monitor.start()
-        self._watchdog.start()
 
     async def main_loop(self) -> None:
         """Look for a signal each second. uvicorn would do so ten times as often."""
@@ -89,8 +79,6 @@ class AcceptingServer(uvicorn.Server):
         finally:
             if self.successor is not None:
                 await self.successor.close()
-            self._watchdog.end()
-            self._monitor.stop()
 
     async def accept(self) -> None:
         loop = asyncio.get_running_loop()
@@ -133,7 +121,8 @@ class AcceptingServer(uvicorn.Server):
             connection.pass_stream(take)
 
     def _clients(self) -> list[ClientConnection]:
-        return [each for each in self.server_state.connections if isinstance(each, ClientConnection)]
+        connections: set[Any] = self.server_state.connections
+        return [each for each in connections if isinstance(each, ClientConnection)]
 
     async def serve_connection(self, connection: socket.socket, passed: PassedConnection, *, last: bool) -> None:
         """Serve a client of an earlier gateway. With ``last``, its next answer is the last one here, and says so."""

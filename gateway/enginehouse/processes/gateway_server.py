@@ -50,7 +50,7 @@ class GatewayServer(AcceptingServer):
         forks: Forks | None,
         greeting: Callable[[str], str],
     ) -> None:
-        super().__init__(gateway.application, gateway.path, listeners, gateway.loop_monitor)
+        super().__init__(gateway.application, gateway.path, listeners)
         self._workers = forks.pool(gateway) if forks is not None else None
         self._gateway = gateway
         gateway.current.address = listeners.address

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from enginehouse.aio.serving import SERVING
 from enginehouse.app import Gateway
 from enginehouse.app.gateway import rehearse_start
 from enginehouse.app.reload import ChangeWatch, ConfigSource, watch_folders
@@ -126,6 +127,7 @@ def _listeners(settings: Config, predecessor: Predecessor | None) -> Listeners:
 
 def _run(server: GatewayServer) -> None:
     """Serve until a signal. Raises ``ConfigError``, ``PluginError`` or ``TakeOverFailed`` if it cannot start."""
+    SERVING.is_stopping = lambda: server.should_exit
     with suppress(KeyboardInterrupt):  # Ctrl-C stops the gateway
         server.run([])
     if server.problem is not None:

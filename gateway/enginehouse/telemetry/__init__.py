@@ -15,7 +15,7 @@
     record_delivery     brings the records of ended requests to observers
     plugin_failures     what plugins raise, as errors and in the log
     plugin_times        how long calls of plugins take
-    loop_watch          how busy the event loop is, and what blocks it
+    loop_load           how busy the event loop is
     logs                the gateway's own log
     log_context         the request that the event loop works for
     log_ring            the last lines of one log, the gateway's or an engine's

@@ -73,28 +73,18 @@ def add(counters: Counters, totals: CountedTotals) -> None:
     for each in totals.series:
         series = counters.series(each.backend, each.model)
         for (name, _), counted in zip(HISTOGRAMS, each.histograms, strict=True):
-            add_histogram(getattr(series, name), counted)
+            _add_histogram(getattr(series, name), counted)
         for keyed in each.keys:
             _add_key(counters.key_counts(series, keyed.key), keyed)
     for metric in counters.by_metric:
         for labels, told in totals.by_metric.get(metric.name, ()):
             if isinstance(told, HistogramCounts):
-                add_histogram(counters.histogram(metric, labels), told)
+                _add_histogram(counters.histogram(metric, labels), told)
             else:
                 counters.count(metric, labels, told)
 
 
-def take_histogram(histogram: Histogram) -> HistogramCounts:
-    """Everything that ``histogram`` has counted, which then starts over."""
-    counted = _counts(histogram)
-    histogram.counts = [0] * len(histogram.counts)
-    histogram.total = 0.0
-    histogram.exemplars.clear()
-    return counted
-
-
-def add_histogram(histogram: Histogram, counted: HistogramCounts) -> None:
-    """Count in ``histogram`` what another one has counted."""
+def _add_histogram(histogram: Histogram, counted: HistogramCounts) -> None:
     histogram.counts = [one + other for one, other in zip(histogram.counts, counted.counts, strict=True)]
     histogram.total += counted.total
     for place, trace_id, seconds in counted.exemplars:

@@ -128,15 +128,6 @@ LATENCY = _gauge("enginehouse_backend_latency_seconds", "Average time until an a
 ERROR_SHARE = _gauge(
     "enginehouse_backend_error_share", "Share of bad answers in the last two minutes, from 0 to 1.", ("backend",)
 )
-LOOP_LAG = _histogram(
-    "enginehouse_event_loop_lag_seconds",
-    "Delay of the event loop, which delays all requests.",
-)
-SLOW_CALLS = _counter(
-    "enginehouse_slow_plugin_calls",
-    "Calls of plugins that blocked the event loop for more than 100 ms.",
-    ("plugin",),
-)
 PLUGIN_TIME = _histogram(
     "enginehouse_plugin_seconds",
     "Sampled durations of calls, at most one a second of each method: of an extractor, a filter, a scorer of "

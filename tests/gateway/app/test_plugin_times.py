@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 import httpx
 import msgspec
+import pytest
 
 from enginehouse import Candidate, Requirements, Scorer
+from enginehouse.aio.serving import SERVING
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
@@ -30,7 +32,8 @@ CONFIG = {
 }
 
 
-async def test_metrics_show_how_long_plugins_take() -> None:
+async def test_metrics_show_how_long_plugins_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SERVING, "is_stopping", lambda: False)
     registry = load_plugins(PluginSettings()).registry
     origin = {"entry_point": "acme", "module": "acme", "distribution": "acme", "version": "1"}
     registry.add([Registered(kind="scorer", type="even", factory=Even, **origin)])
@@ -40,7 +43,7 @@ async def test_metrics_show_how_long_plugins_take() -> None:
     snapshot = make_snapshot(candidate("a", "m"), candidate("b", "m"))
     router = gateway.relay.context.router
     for _ in range(3):
-        gateway.loop_monitor._on_second()
+        gateway.every_second.sample()
         take_route(router, router.requirements(request), snapshot)
         take_route(router, router.requirements(request), snapshot)  # no sample
 

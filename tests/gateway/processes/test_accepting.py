@@ -27,7 +27,6 @@ async def test_a_stop_that_fails_leaves_no_connection_behind(monkeypatch: pytest
     monkeypatch.setattr(uvicorn.Server, "shutdown", nothing)
     server: Any = object.__new__(AcceptingServer)
     server.config, server.force_exit, server.successor = SimpleNamespace(), False, SimpleNamespace(close=close)
-    server._watchdog, server._monitor = SimpleNamespace(end=lambda: None), SimpleNamespace(stop=lambda: None)
     with pytest.raises(OSError, match="the disk is full"):
         await server.end(1.0, stop)
     assert closed

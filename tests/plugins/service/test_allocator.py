@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from enginehouse.runtime import SERVING
 from enginehouse_service import allocator
 from enginehouse_service.allocator import Allocator
 
@@ -22,8 +23,15 @@ def trims(monkeypatch: pytest.MonkeyPatch) -> asyncio.Queue[int]:
         monkeypatch.delenv(name, raising=False)
     library = SimpleNamespace(mallopt=lambda *_: 1, malloc_trim=calls.put_nowait)
     monkeypatch.setattr(ctypes, "CDLL", lambda _: library)
+    monkeypatch.setattr(SERVING, "is_stopping", lambda: False)
     monkeypatch.setattr(allocator, "_EVERY_S", 0.001)
     return calls
+
+
+def test_glibc_accepts_the_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    assert (allocator._fixed() is not None) == (platform.libc_ver()[0] == "glibc")
 
 
 @pytest.mark.parametrize("name", VARIABLES)

@@ -14,7 +14,7 @@ from enginehouse.domain.request_record import EndedRequest, RequestRecord
 from enginehouse.fleet.workers import Answers, Latencies, News
 from enginehouse.interfaces.exporters import TracedRequest
 from enginehouse.relay.live.live_state import LiveState
-from enginehouse.telemetry.counter_transfer import CountedTotals, HistogramCounts
+from enginehouse.telemetry.counter_transfer import CountedTotals
 
 
 class Configuration(msgspec.Struct, frozen=True, array_like=True):
@@ -57,7 +57,6 @@ class WorkerReport(msgspec.Struct, frozen=True, array_like=True):
     decisions: bytes
     busy: float
     requests: int
-    lag: HistogramCounts
     body_bytes: int
     engine_bytes: int
     records_dropped: int

@@ -24,7 +24,7 @@ from enginehouse.processes.workers.messages import ToOwner, WorkerReport
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.live.live_state import LiveState
 from enginehouse.telemetry import counter_transfer
-from enginehouse.telemetry.loop_watch import LoopLoad, LoopMonitor
+from enginehouse.telemetry.loop_load import LoopLoad
 
 _MOST_ANSWERS: Final = 64
 """More answers at once change an average no further than so many do."""
@@ -38,10 +38,9 @@ EVENTS: Final = ("routed", "moved", "finished")
 class Reporter:
     """Makes the reports of a worker. ``ticket``: the owner's number of a ticket."""
 
-    def __init__(self, path: RequestPath, monitor: LoopMonitor, ticket: Callable[[Ticket], int | None]) -> None:
+    def __init__(self, path: RequestPath, ticket: Callable[[Ticket], int | None]) -> None:
         self._path = path
         self._relay = path.relay
-        self._monitor = monitor
         self._ticket = ticket
         self._load = LoopLoad()
         self._ended = self._told = 0
@@ -63,7 +62,6 @@ class Reporter:
             msgspec.json.encode(context.decisions.drain()) if past else b"[]",
             self._load.share(),
             len(self._relay.live),
-            counter_transfer.take_histogram(self._monitor.lag),
             self._path.admission.body_memory.held,
             context.engine_memory.held,
             dropped,
@@ -91,7 +89,6 @@ def add_report(gateway: Gateway, report: WorkerReport, before: WorkerReport | No
     """Add what a worker has counted to what the owner, ``gateway``, shows; ``before``: its last report."""
     context = gateway.relay.context
     counter_transfer.add(context.counters, report.counted)
-    counter_transfer.add_histogram(gateway.loop_monitor.lag, report.lag)
     hold(gateway, report, 1)
     if before is not None:
         hold(gateway, before, -1)

@@ -33,7 +33,6 @@ from enginehouse.relay.live.live_request import MovedStream
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.logs import GatewayLog
-from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.observers import notify
 
 _log = logging.getLogger(__name__)
@@ -94,7 +93,7 @@ class SentLog(LogRing):
 class Worker:
     """Relays requests along ``path``, by the configuration and the state of backends that the owner sends.
 
-    The owner answers what engines do not, as ``pages``. ``loop_monitor``: of its event loop.
+    The owner answers what engines do not, as ``pages``.
     """
 
     def __init__(
@@ -144,8 +143,7 @@ class Worker:
         room = self.relay.context.waiting_room
         room.join_others(RoomTurns(board, number, room.plan, room.models))
         path.open(Path(first.folder), lambda counted: channel.send(ToOwner.take_counted, counted))
-        self.loop_monitor = LoopMonitor()
-        self._reporter = Reporter(path, self.loop_monitor, self.queues.number)
+        self._reporter = Reporter(path, self.queues.number)
         self.pages = OwnerPages(channel.send)
         self._tasks = BackgroundTasks()
         self._events: RequestEvents | None = None

@@ -14,6 +14,7 @@ from typing import Any, Concatenate, Final, ParamSpec
 import msgspec
 import uvicorn
 
+from enginehouse.aio.serving import SERVING
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import wait_within
 from enginehouse.app.gateway import Gateway
@@ -42,7 +43,7 @@ from enginehouse.processes.workers.worker_request import WorkerRequest
 from enginehouse.processes.workers.worker_server import WorkerServer, serve_as_worker
 from enginehouse.relay.live.live_state import LiveState
 from enginehouse.relay.request import swaps_of
-from enginehouse.telemetry.loop_watch import worker_row
+from enginehouse.telemetry.loop_load import worker_row
 
 P = ParamSpec("P")
 
@@ -79,6 +80,7 @@ class Forks:
             factory = uvicorn.Config("", log_config=None).get_loop_factory() or asyncio.new_event_loop
             loop = factory()
             asyncio.set_event_loop(loop)
+            SERVING.is_stopping = lambda: False  # the owner kills a worker that does not stop
             loop.run_until_complete(serve_as_worker(number, owner, settings, registry, listeners, memory))
 
         self._server = ForkServer(serve)

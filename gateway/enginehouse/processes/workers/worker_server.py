@@ -139,7 +139,7 @@ class WorkerServer(AcceptingServer):
     """The server of a worker. Only the owner stops it. ``connections``: of each worker, shared."""
 
     def __init__(self, worker: Worker, channel: WorkerChannel, listeners: Listeners, connections: memoryview) -> None:
-        super().__init__(worker.pages, worker.path, listeners, worker.loop_monitor)
+        super().__init__(worker.pages, worker.path, listeners)
         self._tasks = BackgroundTasks()
         self._worker = worker
         self._connections = connections

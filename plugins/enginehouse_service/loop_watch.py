@@ -1,4 +1,4 @@
-"""Watches the event loop: how busy it is, its delay, and the plugin that blocks it."""
+"""Watches the event loop: its delay, and the plugin that blocks it."""
 
 from __future__ import annotations
 
@@ -8,73 +8,80 @@ import os
 import sys
 import threading
 import traceback
-from collections import Counter
 from collections.abc import Callable, Mapping
-from time import monotonic, thread_time
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import entry_points
+from time import monotonic
 from types import FrameType
-from typing import Any
+from typing import Final
 
-from enginehouse.telemetry.counters import Histogram
-from enginehouse.telemetry.plugin_failures import RateLimit
+from enginehouse import Observer
+from enginehouse.records import Figures
+from enginehouse.runtime import SERVING
+from enginehouse.services import Configured, MetricInfo
 
 _log = logging.getLogger(__name__)
 
-_TURNS_A_SECOND = 10
-_TURN_S = 1 / _TURNS_A_SECOND
+_LAG: Final = MetricInfo(
+    "histogram", "enginehouse_event_loop_lag_seconds", "Delay of the event loop, which delays all requests."
+)
+_SLOW_CALLS: Final = MetricInfo(
+    "counter",
+    "enginehouse_slow_plugin_calls",
+    "Calls of plugins that blocked the event loop for more than 100 ms.",
+    ("plugin",),
+)
+_TURN_S = 0.1
 _LOOK_S = 0.025
 _SLOW_S = 0.1
 _LONG_S = 1.0
 _STUCK_S = 5.0
 _LOG_EVERY_S = 10.0
 _LOOP_RUNNERS = frozenset({"asyncio.runners", "uvicorn.server", "uvicorn._compat"})
-_LEAST_S = 0.2
-"""A shorter time says little of how busy the loop is."""
 
 
-class LoopLoad:
-    """Measures the share of the processor that the thread of the event loop takes."""
+class LoopWatch(Observer):
+    """Notes ten times a second how late the event loop is, and has a thread look for the plugin that holds it."""
+
+    metrics = (_LAG, _SLOW_CALLS)
 
     def __init__(self) -> None:
-        self._wall, self._worked = monotonic(), thread_time()
-        self._share = 0.0
+        self._figures: Figures
+        self._drain_timeout = 0.0
 
-    def share(self) -> float:
-        """The share since the last call, from 0 to 1."""
-        wall, worked = monotonic(), thread_time()
-        if wall - self._wall >= _LEAST_S:
-            self._share = min(1.0, (worked - self._worked) / (wall - self._wall))
-            self._wall, self._worked = wall, worked
-        return round(self._share, 3)
+    def use_figures(self, figures: Figures) -> None:
+        self._figures = figures
 
+    def at_end(self, configured: Configured) -> None:
+        self._drain_timeout = configured.table("server").drain_timeout
 
-def worker_row(pid: int, requests: int, config_version: int, loop_busy: float) -> dict[str, Any]:
-    """One process that relays requests, as ``/api/status`` shows it."""
-    return {"pid": pid, "requests": requests, "config_version": config_version, "loop_busy": loop_busy}
+    async def start(self) -> None:
+        if SERVING.is_stopping is None:
+            return
+        monitor, loop, figures = LoopMonitor(), asyncio.get_running_loop(), self._figures
+
+        def count(plugin: str) -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(figures.count, _SLOW_CALLS, (plugin,))
+
+        watchdog = LoopWatchdog(
+            monitor, installed_plugins, count, stopping=SERVING.is_stopping, drain_timeout=lambda: self._drain_timeout
+        )
+        watchdog.start()
+        try:
+            while True:
+                await asyncio.sleep(_TURN_S)
+                figures.observe(_LAG, (), monitor.turn())
+        finally:
+            watchdog.end()
 
 
 class LoopMonitor:
-    """Notes when the event loop turns, ten times a second. ``on_second`` is called at every tenth turn.
+    """Knows when the event loop has ``turned`` last, which is due ten times a second."""
 
-    ``lag``: how late it was. ``slow``: calls of more than 100 ms, by plugin.
-    """
-
-    def __init__(self, on_second: Callable[[], None] = lambda: None) -> None:
-        self._on_second = on_second
-        self._turns = 0
-        self.lag = Histogram()
-        self.slow: Counter[str] = Counter()
+    def __init__(self) -> None:
         self.turned = monotonic()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def start(self) -> None:
-        """Begin, on the running event loop."""
-        self.turned = monotonic()
-        self._timer = asyncio.get_running_loop().call_later(_TURN_S, self._turn)
-
-    def stop(self) -> None:
-        """End."""
-        if self._timer is not None:
-            self._timer.cancel()
 
     def held(self) -> float:
         """The seconds for which a call has held the loop."""
@@ -84,27 +91,35 @@ class LoopMonitor:
         """The seconds since the loop's next turn was due; negative before."""
         return monotonic() - self.turned - _TURN_S
 
-    def _turn(self) -> None:
-        self.lag.observe(self.held())
-        self.turned = monotonic()
-        self._turns += 1
-        if self._turns % _TURNS_A_SECOND == 0:
-            self._on_second()
-        self._timer = asyncio.get_running_loop().call_later(_TURN_S, self._turn)
+    def turn(self) -> float:
+        """Note a turn, and return how late it is."""
+        held, self.turned = self.held(), monotonic()
+        return held
+
+
+@cache
+def installed_plugins() -> Mapping[str, str]:
+    """The plugins as messages name them, by their top-level modules."""
+    return {
+        each.module.partition(".")[0]: f"'{each.name}' ({each.dist.name} {each.dist.version})"
+        for each in entry_points(group="enginehouse")
+        if each.dist is not None
+    }
 
 
 class LoopWatchdog(threading.Thread):
-    """A thread that names the plugin which blocks the event loop of the thread that creates it.
+    """A thread that names the plugin which blocks the event loop of the thread that creates it, to ``count`` also.
 
-    ``plugins``: by top-level module. ``stopping``: whether the gateway was told to stop; if the loop does not turn for
-    ``drain_timeout`` seconds from then on, the process exits with status 1. Launched engines continue: the next gateway
-    takes them over.
+    ``plugins`` returns them by top-level module. ``stopping``: whether the gateway was told to stop; if the loop does
+    not turn for ``drain_timeout`` seconds from then on, the process exits with status 1. Launched engines continue: the
+    next gateway takes them over.
     """
 
     def __init__(
         self,
         monitor: LoopMonitor,
-        plugins: Mapping[str, str],
+        plugins: Callable[[], Mapping[str, str]],
+        count: Callable[[str], None],
         *,
         stopping: Callable[[], bool],
         drain_timeout: Callable[[], float],
@@ -113,13 +128,14 @@ class LoopWatchdog(threading.Thread):
         super().__init__(name="enginehouse-watchdog", daemon=True)
         self._monitor = monitor
         self._plugins = plugins
+        self._count = count
         self._stopping = stopping
         self._drain_timeout = drain_timeout
         self._leave = leave
         self._watched = threading.get_ident()
         self._running = threading.Lock()  # waiting for an Event takes several times as long
         self._running.acquire()
-        self._limit = RateLimit(_LOG_EVERY_S)
+        self._logged: dict[str, float] = {}
         self._told_at = 0.0
         self._blamed = ""
         self._stopping_since: float | None = None
@@ -146,18 +162,25 @@ class LoopWatchdog(threading.Thread):
         plugin = self._plugin_on(frame)
         if turned != self._told_at and plugin:
             self._told_at, self._blamed = turned, plugin  # once for each time that the loop is held
-            self._monitor.slow[plugin] += 1
-            if self._limit.passes(plugin) is not None:
+            self._count(plugin)
+            if self._may_log(plugin):
                 _log.warning("The plugin %s has blocked the event loop for more than %d ms", plugin, held * 1000)
-        if held >= _STUCK_S and self._limit.passes("stuck") is not None:
+        if held >= _STUCK_S and self._may_log("stuck"):
             stack = "".join(traceback.format_stack(frame)) if frame else ""
             _log.error("The event loop has been blocked for %.0f s by %s:\n%s", held, plugin or "no plugin", stack)
         self._leave_if_stuck(held, plugin)
 
+    def _may_log(self, what: str) -> bool:
+        now = monotonic()
+        passes = now - self._logged.get(what, -_LOG_EVERY_S) >= _LOG_EVERY_S
+        if passes:
+            self._logged[what] = now
+        return passes
+
     def _tell_length(self, held: float) -> None:
         """Tell how long the plugin has held the loop, once it turns again."""
         plugin, self._blamed = self._blamed, ""
-        if held >= _LONG_S and self._limit.passes(f"{plugin} took long") is not None:
+        if held >= _LONG_S and self._may_log(f"{plugin} took long"):
             _log.warning("The plugin %s blocked the event loop for %.1f s", plugin, held)
 
     def _leave_if_stuck(self, held: float, plugin: str) -> None:
@@ -174,7 +197,7 @@ class LoopWatchdog(threading.Thread):
             name = str(frame.f_globals.get("__name__", ""))
             if name in _LOOP_RUNNERS:  # below is the command that runs the loop, perhaps a plugin's
                 return ""
-            if (module := name.partition(".")[0]) in self._plugins:
-                return self._plugins[module]
+            if (plugin := self._plugins().get(name.partition(".")[0])) is not None:
+                return plugin
             frame = frame.f_back
         return ""
