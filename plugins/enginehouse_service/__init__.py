@@ -5,6 +5,7 @@ from __future__ import annotations
 from enginehouse import Observer, Register, hookimpl
 from enginehouse_service.allocator import Allocator
 from enginehouse_service.loop_watch import LoopWatch
+from enginehouse_service.notices import ServiceNotices
 
 
 @hookimpl
@@ -12,3 +13,4 @@ def register_observers(register: Register[Observer]) -> None:
     """Register what looks after a process that serves."""
     register("allocator", Allocator)
     register("loop_watch", LoopWatch)
+    register("notices", ServiceNotices)

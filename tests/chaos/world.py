@@ -18,7 +18,6 @@ from enginehouse.app.reload import ConfigSource
 from enginehouse.config.load_config import LoadedConfig, read_document
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.processes.listen import Listeners
-from enginehouse.processes.service_manager import ServiceManager
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.logs import GatewayLog
@@ -110,9 +109,7 @@ class World:
             config, registry, self.log, ConfigSource(self.read, None), Outside(GATEWAY_CLOCK), shared
         )
         listeners = _VirtualListeners([cast(Any, ListeningAddress(self.network, GATEWAY))])
-        self.server = _ChaosServer(
-            self.gateway, ServiceManager({}), listeners, predecessor=None, forks=self.forks, greeting=str
-        )
+        self.server = _ChaosServer(self.gateway, listeners, predecessor=None, forks=self.forks, greeting=str)
         self.network.keeps_waiting = lambda address: address == GATEWAY and self._serves_by_workers
         state, http = self.server.server_state, self.server._http
         state.connections = http.connections = OrderedSet()  # one for both: the server waits until they are closed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from enginehouse.domain.metric_info import MetricInfo
 from enginehouse.domain.replica import Health, ReplicaState, Route
@@ -63,6 +63,9 @@ class WaitingStream(Protocol):
 
     def write(self, piece: bytes) -> bool:
         """Write whole events or comments, which begins the stream. ``False`` if the client cannot have them."""
+
+
+ServingState = Literal["ready", "reloading", "stopping", "replacing", "replaced"]
 
 
 class RequestContents(NamedTuple):
@@ -142,6 +145,15 @@ class Observer(ABC):  # noqa: B024 - every event is optional
 
     def queue_changed(self) -> None:
         """The queue of some host may have changed. This is called often: only set a flag, and read queues later."""
+
+    def serving(self, state: ServingState, detail: str) -> None:
+        """The process with the gateway's sockets is in another state.
+
+        - ``ready``: it serves at the URL ``detail``; also after each ``reloading``.
+        - ``stopping``: it finishes live requests.
+        - ``replacing``: it starts a process that is to take over, at once, with the environment as it is.
+        - ``replaced``: the process with the id ``detail`` has taken over.
+        """
 
     def moved(self, request_id: str, source: str, destination: str, gap_ms: float) -> None:
         """A live stream moved from one backend to another; its client waited ``gap_ms`` for the next event."""

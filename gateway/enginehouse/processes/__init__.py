@@ -6,7 +6,6 @@
     gateway_server      the server of the gateway: its start, signals and end
     accepting           a server that may stop to accept, and whose connections may pass to another gateway
     listen              the sockets on which it listens
-    service_manager     what it tells the service manager that started it
     replacement         lets another process take over, and starts one
     workers/            shares the work among processes
     take_over/          the two processes of a take-over, and what they say to each other

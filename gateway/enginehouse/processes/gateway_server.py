@@ -7,6 +7,7 @@ import logging
 import signal
 import socket
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -19,10 +20,10 @@ from enginehouse.engines.state_file import StateFile, state_folder
 from enginehouse.processes.accepting import AcceptingServer
 from enginehouse.processes.listen import Listeners
 from enginehouse.processes.replacement import Replacement
-from enginehouse.processes.service_manager import ServiceManager
 from enginehouse.processes.take_over.new_side import Predecessor, TakeOverFailed
 from enginehouse.processes.take_over.successor import SuccessorGateway
 from enginehouse.telemetry.logs import json_line
+from enginehouse.telemetry.observers import notify
 
 if TYPE_CHECKING:
     from enginehouse.processes.workers.worker_pool import Forks
@@ -35,7 +36,7 @@ _SETTLE_S = 10.0
 
 
 class GatewayServer(AcceptingServer):
-    """The server of a whole gateway. It prints its address, and tells ``service`` what it does.
+    """The server of a whole gateway. It prints its address, and tells observers what it does.
 
     uvicorn itself gets no sockets: those of ``listeners`` may stop to accept, and pass to another process. With a
     ``predecessor``, they are its sockets. With ``forks``, workers accept, and this process only owns what they share.
@@ -44,7 +45,6 @@ class GatewayServer(AcceptingServer):
     def __init__(
         self,
         gateway: Gateway,
-        service: ServiceManager,
         listeners: Listeners,
         predecessor: Predecessor | None,
         forks: Forks | None,
@@ -54,11 +54,9 @@ class GatewayServer(AcceptingServer):
         self._workers = forks.pool(gateway) if forks is not None else None
         self._gateway = gateway
         gateway.current.address = listeners.address
-        self._service = service
+        self._tell = partial(notify, gateway.observers.callbacks("serving"))
         self._predecessor = predecessor
-        self._replacement = Replacement(
-            gateway, self, service.variables, self._leave, workers=self._workers is not None
-        )
+        self._replacement = Replacement(gateway, self, self._tell, self._leave, workers=self._workers is not None)
         self._greeting = greeting
         self.problem: EnginehouseError | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -114,8 +112,11 @@ class GatewayServer(AcceptingServer):
             raise
 
     def _ready(self) -> None:
-        workers = self._workers
-        self._service.ready(self.listeners.url, lambda: workers is None or workers.serves)
+        self._tell("ready", self.listeners.url)
+
+    def accepts(self) -> bool:
+        """Whether someone accepts connections, or none should be accepted any more."""
+        return self._workers is None or self._workers.serves
 
     def _workers_lost(self) -> None:
         self.problem = EnginehouseError("No worker is left, and the processes that fork them have been killed")
@@ -139,13 +140,13 @@ class GatewayServer(AcceptingServer):
     def _leave(self, pid: int) -> None:
         folder = self._gateway.state_folder
         assert folder is not None
-        self._service.replaced_by(pid)
+        self._tell("replaced", str(pid))
         self.successor = SuccessorGateway(folder)
         self.should_exit = True
         self.woken.set()
 
     def _reload(self) -> None:
-        self._service.reloading()
+        self._tell("reloading", "")
         reload = self._gateway.reloader.start_reload("SIGHUP")
         reload.add_done_callback(lambda _: self._ready())
 
@@ -167,7 +168,7 @@ class GatewayServer(AcceptingServer):
             await asyncio.wait([asyncio.ensure_future(relay.web_sockets_ended())], timeout=limit)
         else:
             self._replacement.close()
-            self._service.stopping()
+            self._tell("stopping", "")
             self._gateway.health.leaving = True
             await self._wait_out(self._gateway.config.server.drain_delay)
             self._gateway.refuse_new()
@@ -184,7 +185,6 @@ class GatewayServer(AcceptingServer):
         try:
             await self.end(limit, self._gateway.stop)
         finally:
-            self._service.close()
             ending.cancel()
 
     def _end_live(self, successor: SuccessorGateway) -> None:

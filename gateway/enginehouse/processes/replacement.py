@@ -8,7 +8,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing, suppress
 
 from enginehouse.aio.tasks import BackgroundTasks
@@ -48,7 +48,7 @@ _TAKE_S = 30.0
 class Replacement:
     """Lets other processes take over from ``gateway``, which ``server`` serves, and starts one.
 
-    ``variables``: its additional environment. ``on_left`` is called with the pid of the one that has taken over.
+    ``tell`` tells observers that it is about to. ``on_left`` is called with the pid of the one that has taken over.
     ``workers``: whether these accept connections, so that ``server`` gives only one answer to each that it adopts.
     """
 
@@ -56,14 +56,14 @@ class Replacement:
         self,
         gateway: Gateway,
         server: AcceptingServer,
-        variables: Mapping[str, str],
+        tell: Callable[[str, str], None],
         on_left: Callable[[int], None],
         *,
         workers: bool,
     ) -> None:
         self._gateway = gateway
         self._server = server
-        self._variables = variables
+        self._tell = tell
         self._on_left = on_left
         self._workers = workers
         self._tasks = BackgroundTasks()
@@ -99,7 +99,8 @@ class Replacement:
             raise TakeOverFailed("another gateway of the same server.name uses the state folder")
         words = sys.orig_argv if TAKE_OVER in sys.orig_argv else [*sys.orig_argv, TAKE_OVER]
         # a process of asyncio would be killed when this one ends
-        process = subprocess.Popen(words, env={**os.environ, **self._variables}, stdin=subprocess.DEVNULL)  # noqa: ASYNC220
+        self._tell("replacing", "")
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL)  # noqa: ASYNC220
         loop = asyncio.get_running_loop()
         end = loop.time() + _TAKE_OVER_S
         while process.poll() is None and not self._left.is_set():

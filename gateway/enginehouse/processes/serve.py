@@ -26,7 +26,6 @@ from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.processes.gateway_server import GatewayServer
 from enginehouse.processes.listen import Listeners
-from enginehouse.processes.service_manager import ServiceManager
 from enginehouse.processes.take_over.new_side import Predecessor
 from enginehouse.telemetry.logs import configure_logs
 
@@ -78,7 +77,7 @@ def _serve(
                 rehearse_start(settings, registry)  # while the other one serves
             gateway = Gateway(settings, registry, log, source, shared=forks.accounts if forks is not None else None)
             greeting = greeting or (_greeting if loaded.file else _greeting_of_embedded)
-            _run(GatewayServer(gateway, ServiceManager(), listeners, predecessor, forks, greeting))
+            _run(GatewayServer(gateway, listeners, predecessor, forks, greeting))
 
 
 def serve_document(
@@ -127,7 +126,7 @@ def _listeners(settings: Config, predecessor: Predecessor | None) -> Listeners:
 
 def _run(server: GatewayServer) -> None:
     """Serve until a signal. Raises ``ConfigError``, ``PluginError`` or ``TakeOverFailed`` if it cannot start."""
-    SERVING.is_stopping = lambda: server.should_exit
+    SERVING.is_stopping, SERVING.accepts = lambda: server.should_exit, server.accepts
     with suppress(KeyboardInterrupt):  # Ctrl-C stops the gateway
         server.run([])
     if server.problem is not None:

@@ -108,8 +108,8 @@ def events() -> Iterator[Event]:
     yield "swap_started", (replica, ("a@b", "c@d"))
     for error in (None, LoadFailed("out of memory")):
         yield "swap_done", (SwapDone(swap=SwapId(1), target=replica, error=error),)
-    for state in ReplicaState:
-        yield "replica_state", (replica, state)
+    for now in ReplicaState:
+        yield "replica_state", (replica, now)
     yield "replicas_changed", ()
     for health in Health:
         yield "backend_health", ("gpu-1", health)
@@ -117,6 +117,8 @@ def events() -> Iterator[Event]:
     for draining in (True, False):
         yield "backend_draining", ("gpu-1", draining)
     yield "queue_changed", ()
+    for state, detail in (("reloading", ""), ("ready", "http://127.0.0.1:8080"), ("stopping", "")):
+        yield "serving", (state, detail)
     yield "moved", ("request-1", "gpu-1", "gpu-2", 12.5)
     moved = Migration(policy="load", source="gpu-1", destination="gpu-2", rule="NUM_REQ", order="SR", value=1)
     yield "migrated", (moved, Migrated(moved=("request-1",), refused={"request-2": "it has just moved"}))

@@ -79,7 +79,7 @@ def in_loop(test: Callable[[Running, Path], object], folder: Path) -> None:
     async def run() -> None:
         running = Running(folder)
         both = cast(Any, running)
-        server = Replacement(both, both, {}, running.leave, workers=False)
+        server = Replacement(both, both, lambda *_: None, running.leave, workers=False)
         server.open()
         try:
             await within(test(running, folder))  # type: ignore[arg-type]
