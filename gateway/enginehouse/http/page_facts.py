@@ -12,7 +12,6 @@ from prometheus_client.core import Metric
 
 from enginehouse.config.routing import Aliases
 from enginehouse.domain.errors import RequestError
-from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request import Headers
 from enginehouse.domain.request_record import EndedRequest
 from enginehouse.domain.usage import AuditEntry, UsageRow
@@ -83,8 +82,8 @@ class PageFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The pages of engines' metrics: backend, path, and the model that it is of, empty for all of them."""
     engine: Callable[..., EngineClient]
     """A client of a backend's engine; further arguments are a time limit in seconds and the most bytes of an answer."""
-    models: Callable[[], Mapping[str, Sequence[Candidate]]]
-    """The models that are served, with their replicas."""
+    models: Callable[[], Mapping[str, Sequence[Any]]]
+    """The models that are served, with their replicas: each a ``Candidate``."""
     unknown_model: Callable[[str], RequestError]
     """The error for a model that no backend has, or has listed yet."""
     aliases: Callable[[], Aliases]

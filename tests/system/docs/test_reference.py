@@ -64,6 +64,7 @@ def test_every_endpoint_is_in_the_reference(gateway: Gateway) -> None:
         route for route in (*gateway.application.routes, *operators, *service_pages()) if isinstance(route, Route)
     ]
     relayed = [*INFERENCE_PATHS, *FORM_PATHS, *ENGINE_PAGES, *gateway.relay.context.protocols]
+    relayed += [path for protocol in gateway.path.protocols.values() for _, path in protocol.pages]
     paths = {re.sub(r":\w+}", "}", path) for path in (*relayed, *[route.path for route in routes])}
     told = set(re.findall(r"^\| `(?:[A-Z]+ )?(/[^`?]*)[^`]*` \|", HTTP, re.MULTILINE))
     assert told == paths
