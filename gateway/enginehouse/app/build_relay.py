@@ -15,6 +15,7 @@ from enginehouse.relay.engine_facts import EngineFacts
 from enginehouse.relay.retries import HedgeDelay
 from enginehouse.routing.body.rewrite import FiltersByName
 from enginehouse.scheduling.scheduling_rules import scheduling_limits
+from enginehouse.telemetry import metric_list as metrics
 
 Drivers = Mapping[str, DriverSupport]
 
@@ -31,6 +32,8 @@ def configure_relay(context: RelayContext, config: Config, drivers: Drivers) -> 
     context.hash_users = config.auth.hash_users
     context.hedging = _hedge_delay(routing.hedge_after, context.hedging)
     context.drivers = by_backend
+    context.counters.have(metrics.FILTER_DROPS, context.router.filter_drops)
+    context.counters.have(metrics.DROPPED, context.engine_memory.dropped)
     context.engine_facts = EngineFacts(by_backend, _launch_specs(config, drivers), context.clock.now)
     context.endpoints = {backend: frozenset(each.driver.endpoints) for backend, each in by_backend.items()}
     context.filters = FiltersByName(config.models, aliases)

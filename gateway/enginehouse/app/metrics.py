@@ -87,7 +87,6 @@ def request_metrics(relay: Relay, body_memory: BodyMemory) -> Iterator[Metric]:
     yield numbers(metrics.LIVE, [([], len(relay.live))])
     yield numbers(metrics.BODY_BYTES, [([], body_memory.held)])
     yield numbers(metrics.ENGINE_BYTES, [([], relay.context.engine_memory.held)])
-    yield numbers(metrics.DROPPED, (([kind], count) for kind, count in relay.context.engine_memory.dropped.items()))
     for name, metric in HISTOGRAMS:
         yield histograms(metric, (([backend, model], getattr(each, name)) for backend, model, each in counters))
     yield numbers(metrics.INPUT_TOKENS, _of_keys(counters, lambda counts: counts.input_tokens))
@@ -100,9 +99,6 @@ def request_metrics(relay: Relay, body_memory: BodyMemory) -> Iterator[Metric]:
             yield numbers(metric, _from_zero(known.get(metric, ()), series))
         else:
             yield histograms(metric, series)
-    yield numbers(metrics.RECORDS_DROPPED, [([], relay.requests.delivery.dropped)])
-    drops = relay.context.router.filter_drops
-    yield numbers(metrics.FILTER_DROPS, (([name], count) for name, count in drops.items()))
 
 
 def _statuses(counters: Counters) -> Iterator[tuple[tuple[str, ...], int]]:
@@ -244,6 +240,7 @@ def _born_counters(context: RelayContext) -> Mapping[MetricInfo, Iterable[Labels
         metrics.HEDGES: hedges,
         metrics.STALE: _backends(context),
         metrics.CONTINUATIONS: _backends(context, *_CONTINUATIONS),
+        metrics.RECORDS_DROPPED: [()],
     }
 
 

@@ -28,6 +28,7 @@ from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.scheduling.request_queue import RequestQueue
 from enginehouse.scheduling.waiting_room import WaitingRoom
+from enginehouse.telemetry import metric_list as metrics
 from enginehouse.telemetry.logs import GatewayLog, configure_logs
 from enginehouse.telemetry.observers import Observers, notify
 from enginehouse.telemetry.record_delivery import RecordDelivery
@@ -69,6 +70,7 @@ class RequestPath:
         context = self._context(queues, plugins, router)
         plugins.join(context)
         self.relay = Relay(context, RecordDelivery(self.observers.callbacks("finished"), outside.clock.now))
+        context.counters.have(metrics.RECORDS_DROPPED, self.relay.requests.delivery.counted)
         for plugin, observer in plugins.observers:
             aside = partial(self.relay.asides.send, plugin)
             prepare(registry, "observer", plugin.type, partial(context.counters.lend, observer))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -177,7 +177,7 @@ class Counters:
     too, who get this as their ``Figures``. Their keys are the values of the metric's labels, or the value of its only
     one.
     ``max_series``: the most pairs of backend and model with series, the most counts of keys that share a pair with
-    others, and the most series of a metric of an observer; all others are counted as ``other``.
+    others, and the most series of a metric that is not the gateway's own; all others are counted as ``other``.
     """
 
     def __init__(self, max_series: int = _MAX_SERIES) -> None:
@@ -185,7 +185,7 @@ class Counters:
         self._series: dict[tuple[str, str], Series] = {}
         self._keyed = 0
         """The number of ``KeyCounts`` of all series."""
-        self.by_metric: dict[MetricInfo, defaultdict[Any, Any]] = {}
+        self.by_metric: dict[MetricInfo, Any] = {}
         self.refused: defaultdict[tuple[str, str], int] = self._declare(metrics.REFUSED)
         self.unrouted = 0
         """Requests that ended without an attempt."""
@@ -211,7 +211,14 @@ class Counters:
         """Those whose labels the gateway chooses, and bounds itself."""
 
     def _declare(self, metric: MetricInfo) -> defaultdict[Any, Any]:
-        return self.by_metric.setdefault(metric, defaultdict(int if metric.kind == "counter" else Histogram))
+        found: defaultdict[Any, Any] = self.by_metric.setdefault(
+            metric, defaultdict(int if metric.kind == "counter" else Histogram)
+        )
+        return found
+
+    def have(self, metric: MetricInfo, counted: Counter[Any]) -> None:
+        """Have what another part counts, by the values of the metric's labels, or by that of its only one."""
+        self.by_metric[metric] = counted
 
     def lend(self, observer: Observer) -> None:
         """Have the metrics of an observer, and let it count in them.

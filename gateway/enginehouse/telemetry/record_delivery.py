@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from time import perf_counter
 from typing import Final
@@ -28,7 +28,7 @@ class RecordDelivery:
 
     Observers hold the loop for 5 ms at once and what the last call takes more. Then they get no records for four times
     as long, so slow observers take a fifth of the loop's time. ``most`` records may wait; ``dropped`` counts those that
-    came when so many did, and the log tells of them once a minute.
+    came when so many did, as ``counted`` does, and the log tells of them once a minute.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class RecordDelivery:
         most: int = MOST_WAITING,
     ) -> None:
         self.dropped = 0
+        self.counted: Counter[tuple[()]] = Counter()
         self.callbacks = callbacks
         self._clock = clock
         self._loop = loop
@@ -70,6 +71,7 @@ class RecordDelivery:
 
     def _drop(self) -> None:
         self.dropped += 1
+        self.counted[()] += 1
         if self._limit.passes("") is not None:
             text = "Observers are too slow: %d records of requests were dropped (enginehouse_records_dropped_total)"
             _log.warning(text, self.dropped)

@@ -59,9 +59,6 @@ class WorkerReport(msgspec.Struct, frozen=True, array_like=True):
     requests: int
     body_bytes: int
     engine_bytes: int
-    records_dropped: int
-    filter_drops: dict[str, int]
-    engine_drops: dict[str, int]
     live: list[LiveState] | None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -53,8 +52,6 @@ class Reporter:
         rows = context.activity.since(self._told) if past else []
         self._told = count if past else self._told
         shown = {_SHOWN_HEADER, *(name.encode() for name in self._path.session_headers())}
-        filter_drops, engine_drops = _drained(context.router.filter_drops), _drained(context.engine_memory.dropped)
-        dropped, self._relay.requests.delivery.dropped = self._relay.requests.delivery.dropped, 0
         return WorkerReport(
             counter_transfer.take(context.counters),
             ended,
@@ -64,9 +61,6 @@ class Reporter:
             len(self._relay.live),
             self._path.admission.body_memory.held,
             context.engine_memory.held,
-            dropped,
-            filter_drops,
-            engine_drops,
             self._live() if live else None,
         )
 
@@ -97,13 +91,6 @@ def add_report(gateway: Gateway, report: WorkerReport, before: WorkerReport | No
     decisions: list[dict[str, Any]] = msgspec.json.decode(report.decisions)
     if decisions:
         context.decisions.tell(decisions)
-    gateway.relay.requests.delivery.dropped += report.records_dropped
-    for drops, told in (
-        (context.router.filter_drops, report.filter_drops),
-        (context.engine_memory.dropped, report.engine_drops),
-    ):
-        for name, count in told.items():
-            drops[name] += count
 
 
 def hold(gateway: Gateway, report: WorkerReport, times: int) -> None:
@@ -125,12 +112,6 @@ def take_outcomes(fleet: Fleet, good: Answers, latencies: Latencies, news: News)
                 fleet.answered(load, total / count)
     for method, facts in news:
         getattr(fleet, method)(*facts)
-
-
-def _drained(counter: Counter[str]) -> dict[str, int]:
-    counted = dict(counter)
-    counter.clear()
-    return counted
 
 
 class RequestEvents(Observer):
