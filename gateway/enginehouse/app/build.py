@@ -17,7 +17,6 @@ from enginehouse.config.schema import (
     CapabilitySettings,
     Config,
     ModelSettings,
-    TimeoutSettings,
 )
 from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.errors import ConfigError
@@ -81,11 +80,6 @@ def renew_upstreams(
         return upstream
 
     return {name: renewed(name, place, settings) for name, place, settings in reached(config)}
-
-
-def time_limits(config: Config) -> dict[str, TimeoutSettings]:
-    """The time limits of every backend, by its name."""
-    return {name: settings.timeouts or config.timeouts for name, _, settings in reached(config)}
 
 
 def build_admission(config: Config, relay: Relay, authentication: Authentication) -> Admission:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from enginehouse.app.build import reached
 from enginehouse.config.routing import Aliases, parse_hedge_after
-from enginehouse.config.schema import Config
+from enginehouse.config.schema import Config, TimeoutSettings
 from enginehouse.engines.launch_line import launch_spec
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.launch_spec import LaunchSpec
@@ -20,9 +21,23 @@ from enginehouse.telemetry import metric_list as metrics
 Drivers = Mapping[str, DriverSupport]
 
 
-def configure_relay(context: RelayContext, config: Config, drivers: Drivers) -> None:
-    """Put ``config`` in force for requests from now on, but for the router. ``drivers``: by type."""
-    routing, by_backend = config.routing, drivers_by_backend(config, drivers)
+class BackendParts(NamedTuple):
+    """What the relay keeps for each backend, by its name: the driver, how it is launched, and its time limits."""
+
+    drivers: Drivers
+    launch_specs: Mapping[str, LaunchSpec]
+    time_limits: Mapping[str, TimeoutSettings]
+
+
+def backend_parts(config: Config, drivers: Drivers) -> BackendParts:
+    """What ``config`` alone decides, which takes long for hundreds of backends. ``drivers``: by type."""
+    limits = {name: settings.timeouts or config.timeouts for name, _, settings in reached(config)}
+    return BackendParts(drivers_by_backend(config, drivers), _launch_specs(config, drivers), limits)
+
+
+def configure_relay(context: RelayContext, config: Config, parts: BackendParts) -> None:
+    """Put ``config`` in force for requests from now on, but for the router."""
+    routing, by_backend = config.routing, parts.drivers
     aliases = Aliases(routing.aliases)
     context.waiting_room.configure(scheduling_limits(config), config.scheduling.priorities)
     context.config = config
@@ -34,7 +49,7 @@ def configure_relay(context: RelayContext, config: Config, drivers: Drivers) -> 
     context.drivers = by_backend
     context.counters.have(metrics.FILTER_DROPS, context.router.filter_drops)
     context.counters.have(metrics.DROPPED, context.engine_memory.dropped)
-    context.engine_facts = EngineFacts(by_backend, _launch_specs(config, drivers), context.clock.now)
+    context.engine_facts = EngineFacts(by_backend, parts.launch_specs, context.clock.now)
     context.endpoints = {backend: frozenset(each.driver.endpoints) for backend, each in by_backend.items()}
     context.filters = FiltersByName(config.models, aliases)
 

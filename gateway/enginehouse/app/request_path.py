@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from enginehouse.app.build import build_admission, build_fleet, renew_upstreams, time_limits
-from enginehouse.app.build_relay import configure_relay
+from enginehouse.app.build import build_admission, build_fleet, renew_upstreams
+from enginehouse.app.build_relay import backend_parts, configure_relay
 from enginehouse.app.build_router import RouterPlugins
 from enginehouse.app.callers import Callers, Deliver
 from enginehouse.app.exports import TraceTaker, build_tracer
@@ -111,7 +111,7 @@ class RequestPath:
             waiting_room=room,
             turns=plugins.turns,
         )
-        configure_relay(context, config, self.drivers)
+        configure_relay(context, config, backend_parts(config, self.drivers))
         return context
 
     def open(self, folder: Path, deliver: Deliver | None = None) -> None:
@@ -171,6 +171,7 @@ class PathChange:
         self.config = config
         self._path, self._drivers, self._new_router = path, drivers, router
         self._fleet = build_fleet(config, drivers=drivers)
+        self._parts = backend_parts(config, drivers)
         self._kv_events = kv_events_of(config, drivers)
         self._secrets = secret_values(config)
 
@@ -221,7 +222,7 @@ class PathChange:
             self._router.filter_drops.update(context.router.filter_drops)
             self._router.strategies.recall(context.router.strategies.memories())
         context.router = self._router
-        configure_relay(context, config, self._drivers)
-        for name, limits in time_limits(config).items():
+        configure_relay(context, config, self._parts)
+        for name, limits in self._parts.time_limits.items():
             self.upstreams[name].timeouts = limits
         context.upstreams = self.upstreams
