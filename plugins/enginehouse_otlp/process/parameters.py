@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -19,12 +20,7 @@ def parameter_attributes(parameters: bytes) -> dict[str, Any]:
     most = get("max_completion_tokens") or get("max_output_tokens") or get("max_tokens")
     found = {
         "gen_ai.request.max_tokens": _int(most),
-        "gen_ai.request.temperature": _float(get("temperature")),
-        "gen_ai.request.top_p": _float(get("top_p")),
-        "gen_ai.request.top_k": _float(get("top_k")),
-        "gen_ai.request.frequency_penalty": _float(get("frequency_penalty")),
-        "gen_ai.request.presence_penalty": _float(get("presence_penalty")),
-        "gen_ai.request.seed": _int(get("seed")),
+        **{f"gen_ai.request.{name}": read(get(name)) for name, read in _ALIKE.items()},
         "gen_ai.request.choice.count": _int(get("n")) if get("n") != 1 else None,
         "gen_ai.request.stop_sequences": _texts(get("stop") or get("stop_sequences")),
         "gen_ai.output.type": _output_type((get("response_format") or {}).get("type")),
@@ -48,3 +44,10 @@ def _texts(value: Any) -> list[str] | None:
 
 def _output_type(wanted: Any) -> str | None:
     return "json" if wanted in ("json_object", "json_schema") else "text" if wanted == "text" else None
+
+
+_ALIKE: Final[Mapping[str, Callable[[Any], float | None]]] = {
+    **dict.fromkeys(("temperature", "top_p", "top_k", "frequency_penalty", "presence_penalty"), _float),
+    "seed": _int,
+}
+"""Those whose attributes have their names."""

@@ -17,7 +17,7 @@ from enginehouse.errors import LoadFailed
 from enginehouse.launchers import EngineNeeds, EngineOutput, EngineProcess, LaunchLine, Place, PlacementOptions
 from enginehouse_ray.cluster import ActorLost, Cluster, no_room, room
 from enginehouse_ray.messages import Node
-from enginehouse_ray.process import Part, RayProcess
+from enginehouse_ray.process import RayProcess, parts_of
 
 _FOUND_S = 5.0
 """How long a known actor may take to answer."""
@@ -95,27 +95,25 @@ class RayLauncher(Launcher):
             await self._cluster.kill(place.handle["actors"])
 
     async def why_not(self, line: LaunchLine, files: Sequence[str]) -> str:
-        path = line.environment.get("PATH")
-        for part, command in zip(_parts(line), [line.command, *line.others], strict=True):
-            try:
-                why = await self._cluster.ask(part.actor, "why_not", list(command), path, list(files))
-            except ActorLost as error:
-                why = f"it was lost: {error}"
-            if why:
-                return f"on node {part.node}, {why}"
-        return ""
+        node, why = await self._problem(line, "why_not", line.environment.get("PATH"), list(files))
+        return f"on node {node}, {why}" if why else ""
 
     async def launch(self, name: str, line: LaunchLine, output: EngineOutput) -> EngineProcess:
-        parts = _parts(line)
-        environment, withheld = dict(line.environment), sorted(line.withheld)
-        for part, command in zip(parts, [line.command, *line.others], strict=True):
+        node, why = await self._problem(line, "start", dict(line.environment), sorted(line.withheld))
+        if why:
+            raise LoadFailed(f"'{name}' did not start on node {node}: {why}")
+        return RayProcess(self._cluster, line, output, lost_after=self._config.lost_after)
+
+    async def _problem(self, line: LaunchLine, method: str, *arguments: Any) -> tuple[str, str]:
+        """The first node whose actor has a problem with its command, and which; two empty texts if none has."""
+        for part, command in zip(parts_of(line), [line.command, *line.others], strict=True):
             try:
-                why = await self._cluster.ask(part.actor, "start", list(command), environment, withheld)
+                why = await self._cluster.ask(part.actor, method, list(command), *arguments)
             except ActorLost as error:
                 why = f"it was lost: {error}"
             if why:
-                raise LoadFailed(f"'{name}' did not start on node {part.node}: {why}")
-        return self._process(line, output)
+                return part.node, why
+        return "", ""
 
     async def adopt(
         self, name: str, line: LaunchLine, handle: Mapping[str, Any], output: EngineOutput
@@ -128,7 +126,7 @@ class RayLauncher(Launcher):
         if not await self._run(names):
             await self._cluster.kill(names)
             return None
-        return self._process(line, output)
+        return RayProcess(self._cluster, line, output, lost_after=self._config.lost_after)
 
     # --- places
 
@@ -210,25 +208,6 @@ class RayLauncher(Launcher):
         await asyncio.wait({creation})
         with contextlib.suppress(ActorLost, LoadFailed):
             await self._cluster.kill(names)
-
-    def _process(self, line: LaunchLine, output: EngineOutput) -> RayProcess:
-        assert line.place is not None
-        handle = line.place.handle
-        return RayProcess(
-            self._cluster,
-            _parts(line),
-            line,
-            handle,
-            output,
-            lost_after=self._config.lost_after,
-            free=lambda: self._cluster.kill(handle["actors"]),
-        )
-
-
-def _parts(line: LaunchLine) -> Sequence[Part]:
-    assert line.place is not None
-    handle = line.place.handle
-    return [Part(actor, node) for actor, node in zip(handle["actors"], handle["nodes"], strict=True)]
 
 
 def _wanted(options: RayPlacement, gpus: int) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from enginehouse.errors import LoadFailed
@@ -23,31 +23,28 @@ class Part(NamedTuple):
     node: str
 
 
+def parts_of(line: LaunchLine) -> Sequence[Part]:
+    """The processes of an engine that has its place."""
+    assert line.place is not None
+    handle = line.place.handle
+    return [Part(actor, node) for actor, node in zip(handle["actors"], handle["nodes"], strict=True)]
+
+
 class RayProcess(EngineProcess):
     """Follows the output of the first part, and the end of each. When one ends or is lost, the engine has ended.
 
-    ``lost_after``: seconds without an answer after which a part is lost. ``free`` gives the place back.
+    ``lost_after``: seconds without an answer after which a part is lost.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        parts: Sequence[Part],
-        line: LaunchLine,
-        handle: Mapping[str, Any],
-        output: EngineOutput,
-        *,
-        lost_after: float,
-        free: Callable[[], Awaitable[None]],
-    ) -> None:
+    def __init__(self, cluster: Cluster, line: LaunchLine, output: EngineOutput, *, lost_after: float) -> None:
+        assert line.place is not None
         self.address = f"http://{line.bind}:{line.port}"
-        self.handle = handle
+        self.handle = line.place.handle
+        self.parts = parts_of(line)
         self._cluster = cluster
-        self.parts = parts
         self._line = line
         self._output = output
         self._lost_after = lost_after
-        self._free = free
         self._stopping = False
         self._end = asyncio.ensure_future(self._run())
 
@@ -65,8 +62,7 @@ class RayProcess(EngineProcess):
         command, environment = self._line.stop_command, dict(self._line.environment)
         arguments = (timeout, list(command), environment)
         await asyncio.gather(*(self._within(timeout + _MARGIN_S, part, "stop", *arguments) for part in self.parts))
-        with contextlib.suppress(ActorLost, LoadFailed):
-            await self._free()
+        await self._free()
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self.exited(), self._lost_after + _MARGIN_S)
 
@@ -86,8 +82,12 @@ class RayProcess(EngineProcess):
         """End the parts that are left, and give the place back."""
         if len(self.parts) > 1:
             await asyncio.gather(*(self._within(_MARGIN_S, part, "stop", 0.0, [], {}) for part in self.parts))
+        await self._free()
+
+    async def _free(self) -> None:
+        """Give the place back."""
         with contextlib.suppress(ActorLost, LoadFailed):
-            await self._free()
+            await self._cluster.kill(self.handle["actors"])
 
     async def _follow(self, part: Part, *, first: bool) -> Exit:
         offset = 0
