@@ -182,6 +182,8 @@ class Reply:
         fast_path, check = self.fast_path, self._check
         if fast_path is not None:
             fast_path.is_open = False
+            if fast_path.failure is not None:
+                raise fast_path.failure
         if self._stream:
             if self._held or not is_whole(body):
                 body, self._held = whole_events(self._held + body)
@@ -346,15 +348,16 @@ class FastPath:
     With many streams no object of a stream stays in a cache: each one on the way takes 0.2 us of every event. So this
     one has all that a plain event needs. All else goes through the exchange, whose reply opens the fast path whenever
     no event is incomplete. ``sink``: keeps or counts what passes. ``cut``: makes the client's events of the engine's,
-    if they differ. ``form``: of a stream that is checked.
+    if they differ. ``form``: of a stream that is checked. ``failure``: that of a plugin, which ends the stream.
     """
 
-    __slots__ = ("_cut", "_most", "_pieces", "_plain", "_sink", "_size", "_transport", "_typed", "is_open")
+    __slots__ = ("_cut", "_most", "_pieces", "_plain", "_sink", "_size", "_transport", "_typed", "failure", "is_open")
 
     def __init__(
         self, transport: BatchedTransport, sink: KeptStream | AnswerMeter, cut: Cut | None, form: StreamForm | None
     ) -> None:
         self.is_open = False
+        self.failure: Exception | None = None
         self._typed = form is not None and bool(form.last)
         self._plain: Callable[[bytes], object] | None = None if form is None else form.plain
         self._pieces = sink.pieces
@@ -376,13 +379,17 @@ class FastPath:
                 self._plain(data_of_typed(event) if self._typed else data_of(event))
             except (ValueError, RecursionError):
                 return False
-        self._pieces.append(event)
-        self._size += len(event)
-        if self._size > self._most:
-            self._size = 0
-            self._sink.read()
-        if self._cut is None:
-            self._transport.write(chunk)
-        elif piece := self._cut(event):
-            self._transport.write(framed(piece))
+        try:
+            self._pieces.append(event)
+            self._size += len(event)
+            if self._size > self._most:
+                self._size = 0
+                self._sink.read()
+            if self._cut is None:
+                self._transport.write(chunk)
+            elif piece := self._cut(event):
+                self._transport.write(framed(piece))
+        except Exception as error:  # of the plugin that keeps the stream: no fault of the connection to its engine
+            self.failure = error.with_traceback(None)
+            return False
         return True

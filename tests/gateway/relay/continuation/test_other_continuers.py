@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TypeVar
 
@@ -20,7 +21,7 @@ from tests.gateway.relay.continuation.test_broken_engines import CHAT, VLLM, ask
 from tests.gateway.relay.continuation.test_moves import WHOLE, Streaming
 from tests.support.model_engine import Break, StartModelEngine
 from tests.support.registries import registry_with
-from tests.support.scripted_engine import Cut
+from tests.support.scripted_engine import END, Cut, StartEngine
 from tests.support.seen_stream import read_stream
 from tests.support.served_gateway import OpenGateway
 
@@ -240,6 +241,32 @@ async def test_a_stream_that_it_cannot_follow_fails_alone(
     FAILING.append(fails)
     reply = await gateway.ask(gateway.post(body(), path=CHAT))
     assert (reply.status, b"[DONE]" in reply.body, b'"code":"plugin_failed"' in reply.body) == (200, False, True)
+    await gateway.quiet()
+
+
+@pytest.mark.parametrize("fails", ["read", "cut"])
+async def test_an_event_that_it_cannot_follow_alone_is_no_fault_of_the_engine(
+    house: OpenGateway, engine: StartEngine, fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StreamHistory, "most", 1)
+    first, more = await engine(), asyncio.Event()
+    gateway = await house(first, await engine(), backend=VLLM)
+    events = [b'data: {"choices":[{"index":0,"delta":{"content":"%d"}}]}\n\n' % number for number in range(2)]
+    first.streams(events[0], more, events[1], b"data: [DONE]\n\n", END)
+    FAILING.append(fails)
+    client = await gateway.client()
+    client.send(gateway.post(body(), path=CHAT))
+    if fails == "read":
+        await client.head()
+        assert await client.chunk() == events[0]
+        [attempt] = gateway.attempts()
+        assert attempt.connection is not None
+        assert attempt.connection.fast_path is not None
+    more.set()
+    rest = (await client.reply()).body if fails == "cut" else await client.chunk()
+    assert b'"code":"plugin_failed"' in rest
+    assert b"The continuer 'odd' of plugin 'acme'" in rest
+    assert gateway.fleet.backends()[0].last_error is None
     await gateway.quiet()
 
 
