@@ -117,6 +117,16 @@ async def test_events_are_followed_until_they_end(engine: StartEngine, client: M
     assert await follow(client(served)) == ([b"1", b"2\n3"], "its events have ended")
 
 
+async def test_who_follows_events_gets_the_exception_of_their_own_callback(
+    engine: StartEngine, client: MakeClient
+) -> None:
+    served = await engine()
+    served.plays(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: x\n\ndata: 1\n\n", asyncio.Event())
+    with pytest.raises(ValueError, match="invalid literal"):
+        await client(served).follow("/events", int)  # type: ignore[arg-type]
+    await served.calls[0].closed.wait()
+
+
 async def test_a_connection_that_has_no_events_is_left_to_who_takes_it_next(engine: StartEngine) -> None:
     served = await engine()
     served.plays(b"HTTP/1.1 404 X\r\ncontent-length: 2\r\n\r\n{}")

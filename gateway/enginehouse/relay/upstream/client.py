@@ -149,9 +149,10 @@ class _WholeAnswer:
 
 
 class FollowedEvents:
-    """Hands the data of each event of an answer to ``on_event``, which must not raise.
+    """Hands the data of each event of an answer to ``on_event``.
 
-    ``begun``: done with the engine's first answer. ``ended``: fails with ``UpstreamError`` at the end.
+    ``begun``: done with the engine's first answer. ``ended``: fails with ``UpstreamError`` at the end, or with what
+    ``on_event`` raises.
     """
 
     def __init__(self, on_event: Callable[[bytes], None]) -> None:
@@ -173,18 +174,21 @@ class FollowedEvents:
         if whole and not is_whole(whole):
             self._end(f"an event has more than {LARGEST_HELD} bytes")
             return
-        for event in read_events(whole):
-            if event.data is not None:
-                self._on_event(event.data)
+        try:
+            for event in read_events(whole):
+                if event.data is not None:
+                    self._on_event(event.data)
+        except Exception as error:  # of the follower, who gets it
+            self._end("", error)
         if complete:
             self._end("its events have ended")
 
     def broken(self, why: str, *, stale: bool) -> None:
         self._end(why)
 
-    def _end(self, why: str) -> None:
+    def _end(self, why: str, error: Exception | None = None) -> None:
         self._held = b""
         if not self.begun.done():
             self.begun.set_result(None)
         if not self.ended.done():
-            self.ended.set_exception(UpstreamError(why))
+            self.ended.set_exception(error or UpstreamError(why))
