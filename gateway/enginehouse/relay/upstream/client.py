@@ -10,7 +10,7 @@ from typing import Any, Final
 from enginehouse.aio.timeouts import run_within
 from enginehouse.domain.errors import NotFound, Overloaded, UpstreamError, UpstreamTimeout
 from enginehouse.interfaces.drivers import EngineResponse
-from enginehouse.relay.engine_memory import FULL, HeldAnswer
+from enginehouse.relay.engine_memory import FULL, EngineShare
 from enginehouse.relay.events.sse import LARGEST_HELD, is_whole, read_events, whole_events
 from enginehouse.relay.heads import AnswerHead, read_lines
 from enginehouse.relay.upstream.connection import Connection
@@ -95,22 +95,22 @@ class Client:
         request = self._upstream.fixed(method, path, pool) + content + length + body
         usual = _LARGEST_LIST if path.partition("?")[0].endswith(_LISTS) else _LARGEST
         most = (self._largest or usual) + _PER_BYTE * len(body)
-        held = HeldAnswer(self._upstream.outside.engine_memory, "question", most)
+        share = EngineShare(self._upstream.outside.engine_memory, "question", most)
         kept, response = pool.take(), None
         try:
             if kept is not None:
                 with contextlib.suppress(_Stale):
-                    response = await _ask(kept, request, held)
+                    response = await _ask(kept, request, share)
             if response is None:
-                response = await _ask(await pool.connect(), request, held)
+                response = await _ask(await pool.connect(), request, share)
         finally:
-            held.drop()
+            share.give_back()
         self.last = f"{method} {path} answered {response.status}"
         return response
 
 
-async def _ask(connection: Connection, request: bytes, held: HeldAnswer) -> EngineResponse:
-    answer = _WholeAnswer(held)
+async def _ask(connection: Connection, request: bytes, share: EngineShare) -> EngineResponse:
+    answer = _WholeAnswer(share)
     connection.send(answer, request)
     try:
         return await answer.done
@@ -124,24 +124,27 @@ class _Stale(Exception):
 
 
 class _WholeAnswer:
-    """Collects an answer, whose pieces are ``held``."""
+    """Collects an answer, which takes its ``share`` of the memory."""
 
-    def __init__(self, held: HeldAnswer) -> None:
+    def __init__(self, share: EngineShare) -> None:
         self.done: asyncio.Future[EngineResponse] = asyncio.get_running_loop().create_future()
         self._head: AnswerHead | None = None
-        self._held = held
+        self._body = bytearray()  # a list of small pieces would take many times their bytes
+        self._share = share
 
     def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
         self._head = head or self._head
         if self.done.done():
             return
-        if why := self._held.add(body):
+        if why := self._share.take(len(body)):
             self.done.set_exception(
                 Overloaded(why) if why is FULL else UpstreamError(f"its answer is too large: {why}")
             )
             return
+        self._body += body
         if complete and self._head is not None:
-            self.done.set_result(EngineResponse(self._head.status, read_lines(self._head.lines), self._held.take()))
+            body = bytes(self._body)
+            self.done.set_result(EngineResponse(self._head.status, read_lines(self._head.lines), body))
 
     def broken(self, why: str, *, stale: bool) -> None:
         if not self.done.done():
