@@ -11,15 +11,7 @@ class UsageRow(msgspec.Struct, gc=False):
     ``failed``: those that got an error, or were broken off. ``seconds``: of engines' time. ``cost``: by ``[prices]``.
     ``wh``: the energy in watt hours, if it is measured.
 
-    A new figure is the last field, with 0 as its default, and touches these places:
-
-    - ``add``, and ``_row`` in ``enginehouse_kit/checks/usage_stores.py``, with which stores are checked;
-    - the columns of ``enginehouse_callers/sqlite_usage.py`` and of ``contrib/enginehouse-postgres``, which add it to
-      tables that exist;
-    - ``enginehouse_callers/usage_meter.py``, if it is counted from requests;
-    - ``enginehouse_operations/pages/usage.py``, ``enginehouse_operations/usage.py`` and, if the dashboard shows it,
-      ``enginehouse_dashboard/assets/js/usage``;
-    - ``docs/reference/http.md`` and ``docs/how-to/usage.md``.
+    A new figure is the last field, with 0 as its default. "Usage" in CONTRIBUTING.md names what else it touches.
     """
 
     hour: int | None = None

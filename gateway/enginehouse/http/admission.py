@@ -215,7 +215,14 @@ class Authentication:
                 return admitted
             behalf = read_behalf(headers)
             return admitted if behalf is None else admitted.on_behalf(behalf.caller, behalf.priority)
-        raise problem or Unauthorized("No API key: send it as 'Authorization: Bearer KEY'")
+        raise problem or self._no_credential()
+
+    def _no_credential(self) -> Unauthorized:
+        others = " or ".join(
+            f"'{each.plugin.type}'" for each in self._active if not isinstance(each.authenticator, Accounting)
+        )
+        more = f", or a credential that the authenticator {others} knows" if others else ""
+        return Unauthorized(f"No API key: send it as 'Authorization: Bearer KEY'{more}")
 
     def admin(self, headers: Headers) -> AdmittedCaller | None:
         """As ``caller``. Also raises ``Forbidden`` unless the caller is an operator."""

@@ -147,9 +147,9 @@ class Authenticator(ABC):
     def caller(self, head: Headers) -> Caller | AdmittedCaller | None:
         """Return who sends a request with this ``head``; ``None`` if it shows nothing that this authenticator knows.
 
-        Raise ``Unauthorized`` for a credential that it knows but that is not valid. Runs on the event loop, for each
-        request that shows no key: it must not wait. The name of an ``AdmittedCaller`` stands as it is, and it counts
-        its requests itself.
+        The names in ``head`` are in lower case. Raise ``Unauthorized`` for a credential that it knows but that is not
+        valid. Runs on the event loop, for each request that shows no key: it must not wait. The name of an
+        ``AdmittedCaller`` stands as it is, and it counts its requests itself.
         """
 
     def named(self, name: str) -> AdmittedCaller | None:

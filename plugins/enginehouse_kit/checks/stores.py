@@ -8,7 +8,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from uuid import uuid4
+
+import msgspec
 
 from enginehouse.callers import AuditEntry, LimitRule, UsageRow
 from enginehouse_kit.expect import expect
@@ -100,6 +103,8 @@ def _name() -> str:
 
 
 _HOUR_S = 3600
+_NAMES = 4
+"""The first fields of a row say what it is the sum of: hour, key, model and user."""
 
 
 def check_usage_store(factory: Callable[[], UsageStore]) -> None:
@@ -142,7 +147,10 @@ def _check_sums(factory: Callable[[], UsageStore], folder: Path) -> None:
 
 
 def _usage_row(hour: int, key: str) -> UsageRow:
-    return UsageRow(hour, key, "m", "", 1, 0, 10, 4, 5, 0.5, 0.25, 0.125)
+    """A row in which every figure is another one, and those that need not be whole are not."""
+    figures = msgspec.structs.fields(UsageRow)[_NAMES:]
+    values: list[Any] = [number if field.type is int else number + 0.125 for number, field in enumerate(figures, 1)]
+    return UsageRow(hour, key, "m", "", *values)
 
 
 def _expect_sums(

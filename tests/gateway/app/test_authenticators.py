@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import httpx
@@ -103,6 +103,17 @@ async def status(house: Gateway, **headers: str) -> int:
     async with plain_httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         shown = {name.replace("_", "-"): value for name, value in headers.items()}
         return (await client.get("/api/status", headers=shown)).status_code
+
+
+@pytest.mark.parametrize(
+    ("types", "more"),
+    [((), ""), ((Names, Operators), ", or a credential that the authenticator 'names' or 'operators' knows")],
+)
+def test_a_request_without_a_credential_learns_which_there_are(types: Sequence[type[Authenticator]], more: str) -> None:
+    house = gateway(*types, auth={"keys": [{"name": "a", "key": "secret-of-a"}]})
+    with pytest.raises(Unauthorized) as refused:
+        house.callers.authentication.caller([])
+    assert refused.value.message == f"No API key: send it as 'Authorization: Bearer KEY'{more}"
 
 
 async def test_whom_an_authenticator_knows_gets_in_and_nobody_else() -> None:

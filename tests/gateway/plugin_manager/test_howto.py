@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,25 @@ def test_the_plugin_of_a_page_works_and_passes_its_tests(install: Install, page:
         test()
 
     assert len(written) == count
+
+
+@pytest.mark.parametrize(
+    ("page", "types"),
+    [
+        ("write-an-interceptor", {"interceptor": "model_header"}),
+        ("observe-requests", {"observer": "tariff"}),
+        ("observe-requests", {"observer": "finishes", "interceptor": "count_finishes"}),
+        ("keys-and-limits", {"authenticator": "names"}),
+    ],
+)
+def test_the_types_of_a_page_keep_the_rules_of_their_interfaces(
+    install: Install, enginehouse_check: Callable[[str, str], None], page: str, types: dict[str, str]
+) -> None:
+    blocks = re.findall(r"```py(?:thon)?\n(.*?)```", (DOCS / "how-to" / f"{page}.md").read_text("utf-8"), re.DOTALL)
+    [plugin] = [block for block in blocks if all(f'register("{type}", ' in block for type in types.values())]
+    install("paged", plugin.replace("from __future__ import annotations\n", ""))
+    for kind, type in types.items():
+        enginehouse_check(kind, type)
 
 
 def test_the_gateway_of_the_tutorial_starts_with_the_plugin(

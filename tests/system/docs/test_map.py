@@ -12,7 +12,7 @@ from tests.support.paths import DOCS, ROOT
 
 CORE = ROOT / "gateway" / "enginehouse"
 MAP = (DOCS / "explanation" / "the-house.md").read_text("utf-8")
-WALKS = ("One request", "One load", "One configuration value", "One plugin")
+WALKS = ("One request", "One move", "One load", "One configuration value", "One plugin")
 MOST_ROOMS = 12
 
 _PATH = re.compile(r"`([\w-]+/[\w./-]*|\w+\.py)`")
@@ -44,7 +44,9 @@ def rooms() -> dict[str, int | None]:
 
 
 @pytest.mark.parametrize(
-    "page", [*sorted((DOCS / "explanation").glob("*.md")), DOCS / "how-to/debug.md"], ids=lambda page: page.stem
+    "page",
+    [*sorted((DOCS / "explanation").glob("*.md")), DOCS / "how-to/debug.md", ROOT / "CONTRIBUTING.md"],
+    ids=lambda page: page.stem,
 )
 def test_every_file_that_a_page_names_exists(page: Path) -> None:
     named = _PATH.findall(page.read_text("utf-8"))
