@@ -73,7 +73,8 @@ class GuardedSwapper(Swapper):
         return names
 
     def _checked(self, method: str, answer: Sequence[str], allowed: Set[str]) -> tuple[str, ...]:
-        names: tuple[str, ...] = () if isinstance(answer, str) else self._ask(tuple, answer)
+        plain = type(answer) in (tuple, list, str)  # else its iteration may fail
+        names: tuple[str, ...] = tuple(answer) if plain else self._ask(tuple, answer)
         if isinstance(answer, str) or not {*map(type, names)} <= {str}:
             returned = f"an object of type {type(answer).__name__}"
             raise wrong_result(self._plugin, f"returned {returned} from {method} instead of a list of replicas")
