@@ -9,15 +9,20 @@ from enginehouse import Register, hookimpl
 
 @hookimpl
 def register_routes(register: Register[Any]) -> None:
-    """Offer the pages, for everyone."""
+    """Offer the pages, for everyone, and measure what they show."""
     register("metrics", _pages)
 
 
 def _pages() -> Any:
     """``/metrics`` and ``/metrics/engines``."""
+    from prometheus_client import ProcessCollector
     from starlette.routing import Route
 
+    from enginehouse.pages import guarded
     from enginehouse_metrics.engines import EngineMetrics
+    from enginehouse_metrics.families import families
     from enginehouse_metrics.page import metrics_page
 
-    return [Route("/metrics", metrics_page), Route("/metrics/engines", EngineMetrics().page)]
+    process = ProcessCollector(registry=None)
+    measures = [*guarded([], measure=families), *guarded([], measure=lambda _: process.collect())]
+    return [*measures, Route("/metrics", metrics_page), Route("/metrics/engines", EngineMetrics().page)]

@@ -45,6 +45,7 @@ MISSING = {
     ),
     "mirrors": ('[routing.mirrors.m]\nto = "n"\n', "routing.mirrors", "enable the plugin 'mirrors'"),
     "access_log": ("[telemetry]\naccess_log = true\n", "telemetry.access_log", "enable the plugin 'access_log'"),
+    "metrics": ('[telemetry]\npush_metrics = "1s"\n', "telemetry.push_metrics", "enable the plugin 'metrics'"),
     "progress": ('[scheduling]\nprogress = "comments"\n', "scheduling.progress", "enable the plugin 'progress'"),
     "continuation": ("[routing]\ngather = true\n", "routing.gather", "enable the plugin 'continuation'"),
     "pairs": (

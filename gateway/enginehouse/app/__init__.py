@@ -4,7 +4,6 @@
 
     gateway             the whole gateway: construction, start and stop, and a rehearsal of the start
     pages               what it answers itself
-    metrics             its metrics, as Prometheus's library has them
     sampling            its figures, once a second
     request_path        what relays requests, in a gateway or in one of its workers, and how it is changed
     plan                a configuration as it is used, checked, with its drivers and warnings

@@ -5,27 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-
-from prometheus_client import ProcessCollector
-from prometheus_client.core import Metric
 
 from enginehouse.aio.serving import SERVING
 from enginehouse.app.build_router import RouterPlugins
 from enginehouse.app.callers import Callers, SharedAccounts
 from enginehouse.app.config_change import CurrentConfig, build_host_context, probe_backend
 from enginehouse.app.exports import warn_of_variable
-from enginehouse.app.metrics import (
-    WorkerFigures,
-    caller_metrics,
-    fleet_metrics,
-    process_metrics,
-    request_metrics,
-    worker_metrics,
-)
 from enginehouse.app.needs import unmet_needs
 from enginehouse.app.pages import Pages
 from enginehouse.app.path_plugins import PathPlugins
@@ -43,6 +32,7 @@ from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing import Prober
 from enginehouse.engines.state_file import StateFile, state_folder
 from enginehouse.http.health_pages import HealthPages
+from enginehouse.http.page_facts import MeasuredGateway, WorkerFigures
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.relay import shutting_down
 from enginehouse.relay.upstream.outside import Outside
@@ -121,12 +111,11 @@ class Gateway:
         self._loop_load = LoopLoad()
         self.plugin_times = PluginTimes()
         self.health = HealthPages(self.relay)
-        self._process = ProcessCollector(registry=None)
         self.worker_figures = WorkerFigures({}, {})
         if self.exporter is None:
             warn_of_variable(config.telemetry, os.environ)
         else:
-            self.exporter.prepare(config, registry, self.metrics, self.observers)
+            self.exporter.prepare(config, registry, lambda: self.application.state.facts.metrics(), self.observers)
         self.application = Pages(
             self.current,
             self.services,
@@ -134,7 +123,12 @@ class Gateway:
             self.every_second,
             self.closing,
             self.health,
-            self.metrics,
+            MeasuredGateway(
+                self.admission.body_memory,
+                lambda: [*self.services.measured(), self.callers.accounting.measure()],
+                lambda: self.worker_figures,
+                self.plugin_times,
+            ),
             self._folder,
             lambda: self.workers(),
             lambda: self.replace,
@@ -290,20 +284,6 @@ class Gateway:
     def _alone(self) -> Sequence[Mapping[str, Any]]:
         """The worker that this process itself is."""
         return [worker_row(os.getpid(), len(self.relay.live), self.current.version, self._loop_load.share())]
-
-    def metrics(self) -> Iterator[Metric]:
-        """All metrics."""
-        yield from self.families()
-        yield from self._process.collect()
-
-    def families(self) -> Iterator[Metric]:
-        """The metrics, but for those of the process that the operating system counts."""
-        yield from request_metrics(self.relay, self.admission.body_memory)
-        yield from fleet_metrics(self.relay, self.engines)
-        yield from self.services.families()
-        yield from caller_metrics(self.callers.accounting)
-        yield from worker_metrics(self.worker_figures)
-        yield from process_metrics(self.plugin_times)
 
     def _sample_plugins(self) -> None:
         """Measure the next call of every plugin, on the path of requests and of loads, in a process that serves."""

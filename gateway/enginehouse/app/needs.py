@@ -42,6 +42,8 @@ def unmet_needs(config: Config, registry: Registry) -> Iterator[ConfigError]:
             yield _unmet("no plugin reports progress", path, "progress")
     if config.telemetry.access_log and "access_log" not in registry.types("observer"):
         yield _unmet("no plugin writes the access log", ("telemetry", "access_log"), "access_log")
+    if config.telemetry.push_metrics and "metrics" not in registry.types("routes"):
+        yield _unmet("no enabled plugin measures the gateway", ("telemetry", "push_metrics"), "metrics")
     if config.routing.mirrors and "mirrors" not in registry.types("observer"):
         yield _unmet("no enabled plugin sends copies of requests", ("routing", "mirrors"), "mirrors")
     known = [type.removeprefix(COMPAT) for type in registry.types("routes") if type.startswith(COMPAT)]

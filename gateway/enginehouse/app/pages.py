@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from prometheus_client.core import Metric
 from starlette.applications import Starlette
@@ -15,7 +17,6 @@ from starlette.routing import BaseRoute
 
 from enginehouse.app.build import build_sources
 from enginehouse.app.config_change import CurrentConfig
-from enginehouse.app.metrics import engine_metrics
 from enginehouse.app.plugin_instances import create_installed, routes_of_plugins, skip_or_raise
 from enginehouse.app.reload import Reloader
 from enginehouse.app.sampling import EverySecond, gauges
@@ -26,14 +27,17 @@ from enginehouse.http.application import build_application
 from enginehouse.http.cors import EXPOSED
 from enginehouse.http.guarded_pages import CallerPages, OperatorPages, UpstreamRoot
 from enginehouse.http.health_pages import HealthPages
-from enginehouse.http.page_facts import OperatedGateway, PageFacts
+from enginehouse.http.page_facts import MeasuredGateway, OperatedGateway, PageFacts
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.routes import GuardedRoutes
+from enginehouse.relay.context import RelayContext
 from enginehouse.relay.upstream.client import client_of
 from enginehouse.routing.refusals import unknown_model
 from enginehouse.telemetry.model_totals import model_totals
 
 _version = cache(version)
+_OF_MODEL = "{model}"
+_Measure = Callable[[], Iterable[Metric]]
 
 
 class Pages(NamedTuple):
@@ -49,7 +53,7 @@ class Pages(NamedTuple):
     every_second: EverySecond
     closing: asyncio.Event
     health: HealthPages
-    metrics: Callable[[], Iterable[Metric]]
+    measured: MeasuredGateway
     folder: Callable[[], Path]
     workers: Callable[[], Sequence[Mapping[str, Any]]]
     replace: Callable[[], Callable[[], Awaitable[int]] | None]
@@ -57,11 +61,12 @@ class Pages(NamedTuple):
     def application(self) -> Starlette:
         """All pages."""
         config, since = self.current.config, self.current.path.outside.clock.epoch()
-        facts = self._facts(since)
+        measures: list[_Measure] = []
+        facts = self._facts(since, measures)
         admission = self.current.path.admission
-        routes = [*self._of_plugins(facts, of_compat=True), UpstreamRoot(admission), *self.health.routes]
+        routes = [*self._of_plugins(facts, measures, of_compat=True), UpstreamRoot(admission), *self.health.routes]
         routes += [*self._of_operators(), CallerPages(admission, self.services.pages.callers)]
-        routes += self._of_plugins(facts, of_compat=False)
+        routes += self._of_plugins(facts, measures, of_compat=False)
         application = build_application(
             routes, self.current.path.paths.methods, cors=config.server.cors, exposed=EXPOSED
         )
@@ -77,7 +82,7 @@ class Pages(NamedTuple):
         for pages in (self.services.pages.operators, [*path.callers.accounting.routes()]):
             yield OperatorPages(path.admission, pages, path.callers.note)
 
-    def _of_plugins(self, facts: PageFacts, *, of_compat: bool) -> Iterator[BaseRoute]:
+    def _of_plugins(self, facts: PageFacts, measures: list[_Measure], *, of_compat: bool) -> Iterator[BaseRoute]:
         config, path = self.current.config, self.current.path
         wanted = routes_of_plugins(config, path.registry, of_compat=of_compat)
         for plugin, routes in create_installed(config, path.registry, "routes", wanted):
@@ -92,8 +97,10 @@ class Pages(NamedTuple):
                 yield OperatorPages(path.admission, [*route.routes], path.callers.note)
                 if route.every_second is not None:
                     self.every_second.add(plugin, partial(route.every_second, facts))
+                if route.measure is not None:
+                    measures.append(partial(route.measure, facts))
 
-    def _facts(self, since: float) -> PageFacts:
+    def _facts(self, since: float, measures: list[_Measure]) -> PageFacts:
         path, engines = self.current.path, self.current.engines
         context = path.relay.context
         about = partial(self._about, since)
@@ -107,8 +114,8 @@ class Pages(NamedTuple):
             logs=lambda: {"": path.log.ring, **engines.logs()},
             since=since,
             shows_metrics=path.config.telemetry.metrics,
-            metrics=self.metrics,
-            engine_metrics=lambda: engine_metrics(context),
+            metrics=lambda: chain.from_iterable(measure() for measure in measures),
+            engine_metrics=lambda: _engine_metrics(context),
             engine=self._engine,
             models=lambda: context.fleet.snapshot.models,
             unknown_model=lambda name: unknown_model(name, context.fleet.snapshot.unlisted),
@@ -127,7 +134,7 @@ class Pages(NamedTuple):
             ignore=path.observers.remove,
             folder=self.folder,
             closing=self.closing,
-            gateway=OperatedGateway(path.relay, engines, about, self.reloader.reload, self.replace),
+            gateway=OperatedGateway(path.relay, engines, about, self.reloader.reload, self.replace, self.measured),
         )
 
     def _about(self, since: float) -> Mapping[str, Any]:
@@ -145,3 +152,14 @@ class Pages(NamedTuple):
             "workers": self.workers(),
             "limits": {"store": config.limits.store, "problem": current.path.callers.accounting.problem()},
         }
+
+
+def _engine_metrics(context: RelayContext) -> Iterator[tuple[str, str, str]]:
+    """The backend and the path of each page, and the model that it is of: empty if it is about all of them."""
+    for backend, upstream in context.upstreams.items():
+        path = context.drivers[backend].figures.metrics_path
+        if _OF_MODEL in path:
+            for model in context.fleet.snapshot.ready_on(backend):
+                yield backend, path.replace(_OF_MODEL, quote(model, safe="")), model
+        elif upstream.pool.origin.host:
+            yield backend, path, ""

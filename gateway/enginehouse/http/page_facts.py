@@ -17,15 +17,34 @@ from enginehouse.domain.request_record import EndedRequest
 from enginehouse.domain.usage import AuditEntry, UsageRow
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.pulled_models import PulledModels
+from enginehouse.http.admission import BodyMemory
 from enginehouse.interfaces.accounting import LimitLeft
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launch_spec import ModelFacts
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.protocols import ClientProtocol
+from enginehouse.interfaces.services import Measured
 from enginehouse.relay.relay import Relay
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.model_totals import ModelTotals
+from enginehouse.telemetry.plugin_times import PluginTimes
+
+
+class WorkerFigures(NamedTuple):
+    """``replaced``: how many workers were replaced, by reason. ``busy``: the share of each loop; live."""
+
+    replaced: Mapping[str, int]
+    busy: Mapping[int, float]
+
+
+class MeasuredGateway(NamedTuple):
+    """What metrics tell besides. ``by_others``: what services and accounting measure now."""
+
+    body_memory: BodyMemory
+    by_others: Callable[[], Iterable[Measured]]
+    workers: Callable[[], WorkerFigures]
+    plugin_times: PluginTimes
 
 
 class OperatedGateway(NamedTuple):
@@ -41,6 +60,7 @@ class OperatedGateway(NamedTuple):
     about: Callable[[], Mapping[str, Any]]
     reload: Callable[[bool], Awaitable[Any]]
     replacement: Callable[[], Callable[[], Awaitable[int]] | None]
+    measured: MeasuredGateway
 
 
 class UsageSums(Protocol):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 
 from enginehouse.domain.errors import NotFound, ShuttingDown
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.request import Headers, RepeatedHeaders
 from enginehouse.domain.requirements import InferenceRequest
+from enginehouse.domain.ticket import Ticket
 from enginehouse.interfaces.protocols import ClientProtocol, TranslatedRequest
 from enginehouse.relay.answers.gathering_writer import GatheringWriter
 from enginehouse.relay.asides import Asides
@@ -99,6 +101,13 @@ class Relay:
         """The live requests with that id. Clients choose ids, so there may be several."""
         wanted = request_id.encode()
         return [request for request in self.live if request.request_id == wanted]
+
+    def waiting_by_replica(self, waiting: Collection[Ticket]) -> Counter[str]:
+        """How many of the tickets ``waiting`` wait for each replica. Those of a backend with a limit name none."""
+        if not waiting:
+            return Counter()
+        routes = {live.ticket: live.route.chosen.replica for live in self.live if live.ticket and live.route}
+        return Counter(routes.get(ticket, ticket.replica) for ticket in waiting)
 
     async def move(
         self, request_id: str, destination: str, engine_request: str = "", cause: str = "operator"

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from enginehouse import AttemptRecord, Candidate, Health, ReplicaState, RequestError
-from enginehouse.app.metrics import waiting_by_replica
 from enginehouse.backends import BackendStatus
 from enginehouse.domain.explanation import ExplainedCandidate
 from enginehouse.domain.request_facts import Activity
@@ -59,7 +58,7 @@ class LiveView:
         """Every replica with its condition, its memory, its slots, and the requests that wait for it."""
         fleet, now = self._relay.context.fleet, self._relay.context.clock.epoch()
         backends = {each.name: each for each in fleet.backends()}
-        waiting = waiting_by_replica(self._relay, self._engines)
+        waiting = self._relay.waiting_by_replica(self._engines.waiting())
         sizes = {name: size for each in self._engines.memory() for name, size in each.replicas.items()}
         return [
             replica(each)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from prometheus_client.core import Metric
-
 from enginehouse.app.config_change import CurrentConfig
-from enginehouse.app.metrics import numbers
 from enginehouse.app.needs import service_table
 from enginehouse.app.plan import GatewayPlan
 from enginehouse.app.plugin_instances import create, identity, prepare
@@ -148,13 +145,11 @@ class Services:
         """What services show in ``/api/status`` themselves."""
         return {key: value for run in self._runs.values() for key, value in run.status().items()}
 
-    def families(self) -> Iterator[Metric]:
-        """Their metrics."""
-        for run in self._runs.values():
-            for metric, series in run.measure().items():
-                yield numbers(metric, series)
+    def measured(self) -> Sequence[Measured]:
+        """Their figures."""
+        return [run.measure() for run in self._runs.values()]
 
     def total(self, metric: str) -> float:
         """The sum of a metric of services over all labels."""
-        measured = [each for run in self._runs.values() for each in run.measure().items()]
+        measured = [each for figures in self.measured() for each in figures.items()]
         return sum(value for info, series in measured if info.name == metric for _, value in series)

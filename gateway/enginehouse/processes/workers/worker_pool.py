@@ -18,7 +18,6 @@ from enginehouse.aio.serving import SERVING
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import wait_within
 from enginehouse.app.gateway import Gateway
-from enginehouse.app.metrics import WorkerFigures
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.replica import Candidate, Route, replica_name
@@ -26,6 +25,7 @@ from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.requirements import heard
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.fleet.workers import Answers, Latencies, News
+from enginehouse.http.page_facts import WorkerFigures
 from enginehouse.interfaces.exporters import TracedRequest
 from enginehouse.interfaces.observers import Observer
 from enginehouse.plugin_manager.registry import Registry

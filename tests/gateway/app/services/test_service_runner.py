@@ -237,7 +237,7 @@ async def test_one_that_fails_or_hangs_harms_nobody(
 
     def found() -> Mapping[str, Any]:
         house.services.status()
-        list(house.services.families())
+        house.services.measured()
         return row(house) or {}
 
     await until(lambda: (found()["state"], found()["error"]) == (state, error))

@@ -8,22 +8,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from itertools import accumulate
-from typing import NamedTuple
-from urllib.parse import quote
 
 from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from enginehouse import Candidate, Health, ReplicaState
 from enginehouse.domain.errors import all_codes
-from enginehouse.domain.replica import Candidate, Health, Reason, ReplicaState
 from enginehouse.engines.managed_engines import ManagedEngines
-from enginehouse.http.admission import BodyMemory
-from enginehouse.interfaces.accounting import Accounting
+from enginehouse.http.page_facts import MeasuredGateway
+from enginehouse.pages import PageFacts
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.relay import Relay
+from enginehouse.routing_facts import Reason
+from enginehouse.services import MetricInfo
 from enginehouse.telemetry import metric_list as metrics
 from enginehouse.telemetry.counters import HISTOGRAMS, OTHER, Counters, Histogram, KeyCounts
-from enginehouse.telemetry.metric_list import MetricInfo
-from enginehouse.telemetry.plugin_times import PluginTimes
 
 Labels = tuple[str, ...]
 
@@ -51,7 +49,6 @@ Numbers = Iterable[tuple[Sequence[str], float]]
 _Bucket = tuple[str, float] | tuple[str, float, Exemplar]
 Histograms = Iterable[tuple[Sequence[str], Histogram]]
 _version = cache(version)  # it reads files
-_OF_MODEL = "{model}"
 
 
 def numbers(metric: MetricInfo, series: Numbers) -> Metric:
@@ -80,12 +77,22 @@ def _from_zero(known: Iterable[tuple[str, ...]], counted: Iterable[tuple[tuple[s
     return {**dict.fromkeys(known, 0), **dict(counted)}.items()
 
 
-def request_metrics(relay: Relay, body_memory: BodyMemory) -> Iterator[Metric]:
-    """The families of requests, by backend and model."""
+def families(facts: PageFacts) -> Iterator[Metric]:
+    """All but those that the operating system counts."""
+    gateway = facts.gateway
+    yield from _of_requests(gateway.relay)
+    yield numbers(metrics.BODY_BYTES, [([], gateway.measured.body_memory.held)])
+    yield from _of_fleet(gateway.relay, gateway.engines)
+    for measured in gateway.measured.by_others():
+        for metric, series in measured.items():
+            yield numbers(metric, series)
+    yield from _of_process(gateway.measured)
+
+
+def _of_requests(relay: Relay) -> Iterator[Metric]:
     context, counters = relay.context, relay.context.counters
     yield numbers(metrics.REQUESTS, _from_zero(_born_requests(context), _statuses(counters)))
     yield numbers(metrics.LIVE, [([], len(relay.live))])
-    yield numbers(metrics.BODY_BYTES, [([], body_memory.held)])
     yield numbers(metrics.ENGINE_BYTES, [([], relay.context.engine_memory.held)])
     for name, metric in HISTOGRAMS:
         yield histograms(metric, (([backend, model], getattr(each, name)) for backend, model, each in counters))
@@ -123,8 +130,7 @@ def _output_tokens(counters: Counters) -> Numbers:
             yield [backend, model, "chunks", key], counts.from_chunks
 
 
-def fleet_metrics(relay: Relay, engines: ManagedEngines) -> Iterator[Metric]:
-    """The families of backends, replicas, queues and swaps."""
+def _of_fleet(relay: Relay, engines: ManagedEngines) -> Iterator[Metric]:
     context = relay.context
     backends = context.fleet.backends()
     yield numbers(metrics.PENDING, (([each.name], each.pending) for each in backends))
@@ -140,15 +146,6 @@ def fleet_metrics(relay: Relay, engines: ManagedEngines) -> Iterator[Metric]:
     yield histograms(metrics.SWAPS, {**begun, **context.counters.swaps}.items())
 
 
-def waiting_by_replica(relay: Relay, engines: ManagedEngines) -> Counter[str]:
-    """How many requests wait for each replica. The tickets of a backend with a limit name no replica."""
-    waiting = engines.waiting()
-    if not waiting:
-        return Counter()
-    routes = {live.ticket: live.route.chosen.replica for live in relay.live if live.ticket and live.route}
-    return Counter(routes.get(ticket, ticket.replica) for ticket in waiting)
-
-
 def _gpus(engines: ManagedEngines) -> Numbers:
     for each in engines.gpus():
         yield [each.host, str(each.gpu), "used"], each.used
@@ -157,7 +154,7 @@ def _gpus(engines: ManagedEngines) -> Numbers:
 
 def _depths(relay: Relay, engines: ManagedEngines) -> Numbers:
     """The waiting requests of each replica that has a queue, and of each model that requests wait for."""
-    context, depths = relay.context, waiting_by_replica(relay, engines)
+    context, depths = relay.context, relay.waiting_by_replica(engines.waiting())
     depths.update(context.waiting_room.models)
     queued = ((each.replica,) for each in _replicas(context) if each.backend in context.queues)
     return _from_zero(queued, (((replica,), count) for replica, count in depths.items()))
@@ -174,41 +171,13 @@ def _states(relay: Relay) -> Numbers:
     yield from (([OTHER, state], count) for state, count in rest.items())
 
 
-class WorkerFigures(NamedTuple):
-    """``replaced``: how many workers were replaced, by reason. ``busy``: the share of each loop; live."""
-
-    replaced: Mapping[str, int]
-    busy: Mapping[int, float]
-
-
-def caller_metrics(accounting: Accounting) -> Iterator[Metric]:
-    """The families of callers."""
-    for metric, series in accounting.measure().items():
-        yield numbers(metric, series)
-
-
-def worker_metrics(workers: WorkerFigures) -> Iterator[Metric]:
-    """The families of workers, empty in a gateway of one process."""
+def _of_process(measured: MeasuredGateway) -> Iterator[Metric]:
+    workers = measured.workers()
     yield numbers(metrics.WORKERS_REPLACED, (([why], count) for why, count in workers.replaced.items()))
     yield numbers(metrics.WORKER_BUSY, (([str(number)], busy) for number, busy in workers.busy.items()))
-
-
-def process_metrics(plugin_times: PluginTimes) -> Iterator[Metric]:
-    """The families of the process."""
-    times = list(plugin_times.by_plugin.items())
+    times = list(measured.plugin_times.by_plugin.items())
     yield histograms(metrics.PLUGIN_TIME, (([p.kind, p.type, p.name or p.type], timed) for p, timed in times))
     yield numbers(metrics.BUILD, [([_version("enginehouse"), platform.python_version()], 1)])
-
-
-def engine_metrics(context: RelayContext) -> Iterator[tuple[str, str, str]]:
-    """The backend and the path of each page, and the model that it is of: empty if it is about all of them."""
-    for backend, upstream in context.upstreams.items():
-        path = context.drivers[backend].figures.metrics_path
-        if _OF_MODEL in path:
-            for model in context.fleet.snapshot.ready_on(backend):
-                yield backend, path.replace(_OF_MODEL, quote(model, safe="")), model
-        elif upstream.pool.origin.host:
-            yield backend, path, ""
 
 
 def _replicas(context: RelayContext) -> list[Candidate]:

@@ -13,11 +13,10 @@ from opentelemetry.sdk.metrics.export import Histogram as OtlpHistogram
 from opentelemetry.sdk.metrics.export import Sum
 from opentelemetry.sdk.resources import Resource
 from prometheus_client import generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from enginehouse.app import Gateway
-from enginehouse.app.metrics import histograms, numbers
 from enginehouse.config.routing import MirrorSettings, RoutingSettings
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.domain.request_record import RequestRecord
@@ -26,6 +25,7 @@ from enginehouse.telemetry import metric_list
 from enginehouse.telemetry.counters import Counters, Histogram
 from enginehouse_kit.testing import request_record
 from enginehouse_metrics.engines import MetricsPage
+from enginehouse_metrics.families import families, histograms, numbers
 from enginehouse_metrics.merged_pages import merged
 from enginehouse_metrics.page import Families
 from enginehouse_mirrors.observer import MIRRORED
@@ -171,13 +171,14 @@ def test_series_of_a_mirror_that_a_reload_has_removed_are_shown_only_if_they_cou
     gateway = Gateway(Config(routing=RoutingSettings(mirrors=mirrors)), load_plugins(PluginSettings()).registry)
     gateway.path.observe()
 
+    def page() -> dict[str, Metric]:
+        return {family.name: family for family in families(gateway.application.state.facts)}
+
     def shown() -> set[str]:
-        families = {family.name: family for family in gateway.families()}
-        return {each.labels["model"] for each in families[MIRRORED.name].samples}
+        return {each.labels["model"] for each in page()[MIRRORED.name].samples}
 
     assert shown() == {"used", "unused"}
     gateway.relay.context.counters.count(MIRRORED, ("used", "new", "same"))
     reconfigure(gateway, Config())
     assert shown() == {"used"}
-    spans = {family.name: family for family in gateway.families()}["enginehouse_spans"]
-    assert len(spans.samples) == 2, "what an observer shows at 0 from the start stays"
+    assert len(page()["enginehouse_spans"].samples) == 2, "what an observer shows at 0 from the start stays"
