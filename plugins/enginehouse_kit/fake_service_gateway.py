@@ -66,7 +66,7 @@ class FakeServiceGateway:
     - ``candidates``: the replicas of models. ``wanted``, ``loaded``: what was wanted of models. ``loads_with``,
       ``keeps_with``: what makes their servers, and what keeps the caches of launched engines.
     - ``routes``: the added pages. ``calls``: what is called regularly. ``notes``: the events that observers got.
-    - ``usage``: what was added to it.
+    - ``usage``: what was added to it. ``warnings``: of the configuration.
     """
 
     def __init__(self, folder: Path = Path("unused"), clock: Clock | None = None) -> None:
@@ -103,6 +103,7 @@ class FakeServiceGateway:
         self.routes: list[BaseRoute] = []
         self.calls: list[tuple[float, Callable[[], Awaitable[None] | None]]] = []
         self.usage: list[UsageRow] = []
+        self.warnings: list[str] = []
         self.notes: list[tuple[str, tuple[object, ...]]] = []
         self.requests = _Requests(self)
         self.figures = _Figures(self)
@@ -136,6 +137,9 @@ class FakeServiceGateway:
         if prepare is not None:
             prepare(made)
         return PluginId(kind, type), made
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
 
     def used(self, rows: Sequence[UsageRow]) -> None:
         self.usage.extend(rows)

@@ -15,12 +15,13 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from enginehouse import ConfigError, PluginError
 from enginehouse.app import rehearse_start
+from enginehouse.app.plugin_instances import ConfiguredPlugins
 from enginehouse.config.load_config import LoadedConfig, find_document, read_document
-from enginehouse.config.rules import hints
 from enginehouse.config.schema import Config
 from enginehouse.config.server import WorkerCount, worker_count
 from enginehouse.domain.errors import ConfigErrors
 from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse_offline.advice import hints
 from enginehouse_offline.render import changed, effective, effective_data
 
 _MOST_ROUNDS: Final = 10
@@ -130,12 +131,16 @@ def _removed(document: Any, path: _Path) -> bool:
 
 
 class CheckedConfig(NamedTuple):
-    """``file``: ``None`` without one. ``warnings``: all of them. ``plugins``: how many are loaded."""
+    """``file``: ``None`` without one. ``warnings``: all of them. ``plugins``: how many are loaded.
+
+    ``hints``: what is right if an engine has it: no warnings.
+    """
 
     file: Path | None
     config: Config
     warnings: tuple[str, ...]
     plugins: int
+    hints: Sequence[str]
 
     @property
     def written(self) -> dict[str, Any]:
@@ -151,11 +156,6 @@ class CheckedConfig(NamedTuple):
     def changed(self) -> dict[str, Any]:
         """What of ``written`` differs from the defaults."""
         return changed(self.written)
-
-    @property
-    def hints(self) -> Sequence[str]:
-        """What is right if an engine has it: no warnings."""
-        return hints(self.config)
 
     @property
     def workers(self) -> WorkerCount:
@@ -183,4 +183,5 @@ def _checked(loaded: LoadedConfig) -> CheckedConfig:
     finally:
         logging.getLogger().removeHandler(heard)
     warnings = (*loaded.warnings, *(record.getMessage() for record in heard.buffer))
-    return CheckedConfig(loaded.file, settled, warnings, len(found.plugins))
+    likely = hints(ConfiguredPlugins(lambda: settled, found.registry))
+    return CheckedConfig(loaded.file, settled, warnings, len(found.plugins), likely)

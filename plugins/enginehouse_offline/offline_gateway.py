@@ -24,6 +24,7 @@ from enginehouse.scheduling.scheduling_rules import host_facts
 from enginehouse.tickets import SwapPlan
 from enginehouse_kit.rescheduling import ClusterView
 from enginehouse_kit.swap_plans import explain_swap
+from enginehouse_offline.advice import warnings
 from enginehouse_offline.fleet_state import impose, read_state
 
 
@@ -37,9 +38,9 @@ class OfflineGateway(ConfiguredPlugins):
 
     def __init__(self, file: Path | None, *, quiet: bool = False) -> None:
         loaded = load_config_or_embedded(file, os.environ)
-        for warning in loaded.warnings if not quiet else ():
-            warn(warning)
         super().__init__(lambda: loaded.config, load_plugins(loaded.config.plugins).registry)
+        for warning in (*loaded.warnings, *warnings(self)) if not quiet else ():
+            warn(warning)
 
     def pulled_models(self) -> PulledModels:
         """The folder of downloaded models, with every source of more."""
@@ -57,8 +58,8 @@ class OfflineGateway(ConfiguredPlugins):
         view: ClusterView | None = None,
     ) -> Explanation:
         """Which replica would serve a request. ``state``: the text and the name of a STATE.json."""
-        config, warnings = settle(self._config(), self._registry)
-        for warning in warnings:
+        config, replaced = settle(self._config(), self._registry)
+        for warning in replaced:
             warn(warning)
         router, fleet = build_router(config, self._registry), build_fleet(config)
         if view is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, partial
 
 import msgspec
@@ -13,11 +13,9 @@ from enginehouse.aio.slow_work import run_slowly
 from enginehouse.aio.timeouts import run_within
 from enginehouse.app.build import build_driver, build_launcher, build_sources, build_swapper, driver_types
 from enginehouse.app.build_router import make_strategy
-from enginehouse.app.config_diff import differences
 from enginehouse.app.findings import Findings
 from enginehouse.app.needs import roles_of
 from enginehouse.app.plugin_instances import check_parameters, create, prepare
-from enginehouse.config.scheduling import ReschedulingSettings
 from enginehouse.config.schema import Config, HostSettings, ModelSettings
 from enginehouse.config.shape import dotted
 from enginehouse.domain.errors import ConfigError, PluginError, PullFailed
@@ -36,8 +34,6 @@ from enginehouse.relay.upstream.outside import Outside
 from enginehouse.scheduling.scheduling_rules import check_preloads, facts_of_hosts, host_names
 
 _log = logging.getLogger(__name__)
-_LAUNCH_KEYS = ("options", "args", "env", "stop_command", "health_path")
-"""The keys of a model that only concern the launch of its engine."""
 LONGEST_S = 60.0
 """For which a change of the configuration waits for drivers: one that hangs must not hold up all later changes."""
 _OTHER = {Role.PREFILL: Role.DECODE, Role.DECODE: Role.PREFILL}
@@ -46,9 +42,9 @@ _OTHER = {Role.PREFILL: Role.DECODE, Role.DECODE: Role.PREFILL}
 class GatewayPlan:
     """A configuration, checked, and what it uses of plugins. It starts nothing.
 
-    ``config``: settled. ``drivers``: those that it uses, by type; those of ``before`` stay in use. ``warnings``: of
-    keys without effect. ``found``: what is wrong with the configuration besides. ``relaunched``: models whose running
-    engines are not launched as it says.
+    ``config``: settled. ``drivers``: those that it uses, by type; those of ``before`` stay in use. ``warnings``: what
+    services say of it, and of replaced strategies. ``found``: what is wrong with the configuration besides.
+    ``relaunched``: models whose running engines are not launched as it says.
 
     What is wrong is collected as ``findings``, and ``check_launches`` raises it. ``asked``: the type of the driver for
     which that waits now, empty for none.
@@ -68,7 +64,7 @@ class GatewayPlan:
         self.findings = Findings(found)
         collecting = self.findings.collecting
         self.config, self.drivers = config, dict[str, DriverSupport]()
-        self.warnings: Sequence[str] = ()
+        self.warnings: list[str] = []
         self.relaunched: set[str] = set()
         with collecting():
             check_parameters(config, registry)
@@ -146,13 +142,12 @@ class GatewayPlan:
         return fingerprint(before) != fingerprint(line)
 
 
-def settle(config: Config, registry: Registry) -> tuple[Config, Sequence[str]]:
+def settle(config: Config, registry: Registry) -> tuple[Config, list[str]]:
     """The configuration as a gateway uses it, with warnings.
 
-    An unknown strategy is replaced by ``smart``, and one that fails too if ``plugins.on_error`` is ``"skip"``. Keys of
-    parts that are not built yet have no effect.
+    An unknown strategy is replaced by ``smart``, and one that fails too if ``plugins.on_error`` is ``"skip"``.
     """
-    warnings, routing, replace = list(_without_effect(config)), config.routing, msgspec.structs.replace
+    warnings, routing, replace = list[str](), config.routing, msgspec.structs.replace
 
     def usable(key: str, type: str) -> str:
         """``type``, or ``smart`` in its place."""
@@ -185,18 +180,6 @@ def _why_not(config: Config, registry: Registry, key: str, type: str) -> str:
         except PluginError as error:
             return f"{key}: {error}; 'smart' is used (plugins.on_error = \"skip\")"
     return ""
-
-
-def _without_effect(config: Config) -> Iterator[str]:
-    """Warnings of keys that are set but have no effect."""
-    if not config.rescheduling.enabled:
-        for path in differences(ReschedulingSettings(), config.rescheduling):
-            yield f"{dotted(('rescheduling', *path))} has no effect while rescheduling.enabled is false"
-    for name, model in config.models.items():
-        for key in () if model.launches else _LAUNCH_KEYS:
-            if getattr(model, key) != getattr(ModelSettings(), key):
-                reason = "without driver, path and command, no engine is launched"
-                yield f"{dotted(('models', name, key))} has no effect: {reason}"
 
 
 async def warn_of_missing(context: HostContext) -> None:

@@ -164,15 +164,16 @@ class Reloader:
             with loaded.naming_file():
                 prepared = await self._prepare(loaded.config)
             change = prepared.change
+            warnings = *loaded.warnings, *change.plan.warnings
             if not dry_run:
                 self.carry_out(prepared)
-                _log_changes(change.diff, loaded.warnings)
+                _log_changes(change.diff, warnings)
             await plan.warn_of_missing(change.context)
             return Reloaded(
                 applied=not dry_run,
                 file=str(loaded.file) if loaded.file else None,
                 changes=change.diff,
-                warnings=loaded.warnings,
+                warnings=warnings,
             )
 
     async def _prepare(self, new: Config) -> PreparedReload:
@@ -219,8 +220,6 @@ class Reloader:
     def complete(self, prepared: PreparedReload) -> None:
         """Make the rest. Raises ``ConfigError`` or ``PluginError``."""
         prepared.change.complete()
-        for warning in prepared.change.plan.warnings:
-            _log.warning("%s", warning)
 
     def carry_out(self, prepared: PreparedReload) -> None:
         """Put what is complete in force."""

@@ -15,7 +15,7 @@ from platformdirs import user_config_path
 
 from enginehouse.config.decode import Decoder, Problem, gather_parameters
 from enginehouse.config.environment import CONFIG_FILE, Overrides, override
-from enginehouse.config.rules import problems, warnings
+from enginehouse.config.rules import problems
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.config.secrets import read_secret
 from enginehouse.config.shape import config_type, dotted
@@ -33,7 +33,7 @@ _FILE_NAME = "enginehouse.toml"
 
 
 class LoadedConfig(NamedTuple):
-    """A valid configuration. ``file`` is ``None`` if there is no file."""
+    """A valid configuration. ``file`` is ``None`` if there is no file. ``warnings``: of variables without effect."""
 
     config: Config
     file: Path | None
@@ -112,7 +112,7 @@ def read_document(data: dict[str, Any], file: Path | None, environ: Mapping[str,
     _refuse([*overrides.problems, *decoder.problems], file, overrides)
     config = msgspec.convert(plain, Config)
     _refuse(problems(config), file, overrides)
-    return LoadedConfig(config, file, (*overrides.warnings, *warnings(config)))
+    return LoadedConfig(config, file, tuple(overrides.warnings))
 
 
 def _parse(file: Path) -> dict[str, Any]:

@@ -342,6 +342,12 @@ class ServiceGateway(Configured, Protocol):
     def every(self, seconds: float, call: Callable[[], Awaitable[None] | None]) -> None:
         """Call it every so many seconds. A call that takes longer delays the next; exceptions show in the status."""
 
+    def warn(self, text: str) -> None:
+        """Say of the configuration, in ``Service.prepare``, what is right but probably not meant.
+
+        It begins with the key and ends with a remedy: ``enginehouse check``, a start and a reload show it.
+        """
+
     def used(self, rows: Sequence[UsageRow]) -> None:
         """Add to the usage of callers. Rows have their ``hour``, ``key``, ``model`` and ``user``."""
 
@@ -365,8 +371,8 @@ class Service(ABC):
         """Check the configuration and make what ``start`` needs; start nothing.
 
         Called before ``start``, by ``enginehouse check``, and with a configuration that may follow: some instances are
-        never started. Of ``gateway``, only ``table``, ``types``, ``plugin`` and ``clock`` can be read before
-        ``start``. Raise ``ConfigError`` for a configuration with which the service cannot work.
+        never started. Of ``gateway``, only ``table``, ``types``, ``plugin``, ``clock`` and ``warn`` can be used
+        before ``start``. Raise ``ConfigError`` for a configuration with which the service cannot work.
         """
 
     @abstractmethod

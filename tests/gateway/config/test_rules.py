@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse.config.rules import hints
 from enginehouse.domain.errors import AliasCycle, ConfigErrors
 from tests.support.config_files import Load, Refuse
 
@@ -33,11 +32,6 @@ def test_every_circle_of_aliases_is_reported(refuse: Refuse) -> None:
     error = refuse('[routing.aliases]\na = "a"\nb = "c"\nc = "b"')
     assert isinstance(error, ConfigErrors)
     assert [type(one) for one in error.errors] == [AliasCycle, AliasCycle]
-
-
-def test_an_alias_of_an_alias_is_a_warning(load: Load) -> None:
-    loaded = load('[models.m]\n[routing.aliases]\na = "b"\nb = "m"')
-    assert loaded.warnings == ('routing.aliases.a: "b" is an alias too, which is not resolved (name a model instead)',)
 
 
 @pytest.mark.parametrize(
@@ -77,11 +71,6 @@ def test_an_invalid_url_is_refused(refuse: Refuse, url: str) -> None:
     error = refuse(f'[backends.gpu-1]\nurl = "{url}"')
     assert error.key == "backends.gpu-1.url"
     assert "http://host:port" in error.remedy
-
-
-def test_an_address_with_the_version_is_a_warning(load: Load) -> None:
-    loaded = load('[backends.b]\nurl = "http://h/v1/"')
-    assert loaded.warnings == ("backends.b.url: ends in /v1, which the gateway adds (remove it)",)
 
 
 @pytest.mark.parametrize(
@@ -143,55 +132,6 @@ def test_a_health_path_may_be_left_out_or_be_none(load: Load, path: str) -> None
 def test_a_backend_may_not_take_the_name_of_a_launched_model(refuse: Refuse) -> None:
     error = refuse('[backends.m]\nurl = "http://h"\n[models.m]\npath = "m.gguf"')
     assert (error.key, error.problem) == ("backends.m", "[models.m] launches a backend of the same name")
-
-
-def test_a_backend_may_take_the_name_of_a_model_that_only_declares(load: Load) -> None:
-    assert load('[backends.m]\nurl = "http://h"\n[models.m]\ntools = true').warnings == ()
-
-
-def test_models_that_only_a_backend_can_know_are_one_warning_for_each_table(load: Load) -> None:
-    loaded = load(
-        """
-        [backends.b]
-        url = "http://h"
-        models = ["known"]
-        [routing.aliases]
-        one = "a"
-        two = "b"
-        three = "known"
-        [routing.fallbacks]
-        known = ["c"]
-        [scheduling.priorities]
-        known = 1
-        knwon = 2
-        """
-    )
-    warning = "not in this configuration, and no backend lists models of its own"
-    assert loaded.warnings == (
-        f'routing.aliases: {warning}: "a", "b"',
-        f'routing.fallbacks: {warning}: "c"',
-        f'scheduling.priorities: {warning}: "knwon"',
-    )
-
-
-def test_a_model_that_an_engine_may_list_is_no_warning(load: Load) -> None:
-    loaded = load("[backends.b]\nurl = 'http://h'\n[routing.aliases]\none = 'a'")
-    assert loaded.warnings == ()
-    hint = 'routing.aliases: not in this configuration, and an engine must list it: "a"'
-    assert hints(loaded.config) == [hint]
-
-
-def test_rules_behind_one_that_takes_every_request_are_a_warning(load: Load) -> None:
-    every, some = "[[routing.rules]]\nmodel = 'm'\n", "[[routing.rules]]\nmodel = 'm'\nkey = 'team'\n"
-    share = "[[routing.rules]]\nmodel = 'm'\nweight = 0.5\n"
-    assert load(f"[models.m]\n{some}{share}{every}").warnings == ()
-    assert load(f"[models.m]\n{some}{every}{some}{some}").warnings == (
-        "routing.rules[1]: takes every request, so no later rule counts (name a header or a key, or make it the last)",
-    )
-
-
-def test_an_unknown_strategy_is_left_to_the_plugins(load: Load) -> None:
-    assert load('[routing]\nstrategy = "whatever"').warnings == ()
 
 
 def test_the_largest_body_fits_into_the_memory_for_bodies(refuse: Refuse, load: Load) -> None:

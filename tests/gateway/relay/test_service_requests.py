@@ -23,7 +23,8 @@ def seen_by_service(gateway: ServedGateway) -> ServiceAccess:
     whole = gateway.gateway
     seen = GatewayInForce(whole.config)
     seen.in_force = whole.current
-    return ServiceAccess(seen, whole.registry, whole.path.outside, ServiceCalls(PluginId("service", "test")))
+    calls, warnings = ServiceCalls(PluginId("service", "test")), list[str]()
+    return ServiceAccess(seen, whole.registry, whole.path.outside, calls, warnings.append)
 
 
 async def test_a_stream_tells_its_tokens(house: OpenGateway, model_engine: StartModelEngine) -> None:

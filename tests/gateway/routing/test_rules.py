@@ -8,7 +8,7 @@ import pytest
 
 from enginehouse.app import build_fleet, build_router
 from enginehouse.app.plan import settle
-from enginehouse.config.rules import problems, warnings
+from enginehouse.config.rules import problems
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.replica import Route
@@ -17,6 +17,7 @@ from enginehouse.domain.requirements import Requirements
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.routing.router import Router
+from tests.support.advice import advice
 from tests.support.routing import take_route
 
 GOLD: Headers = [(b"x-tier", b"gold")]
@@ -167,7 +168,7 @@ def test_faults_of_rules_are_found() -> None:
         configured({"header": "gold", "model": "m"})
     with pytest.raises(msgspec.ValidationError, match="weight"):
         configured({"model": "m", "weight": 1.5})
-    found = warnings(configured({"backends": ["cc", "b*"], "model": "typo"}))
+    found = advice(configured({"backends": ["cc", "b*"], "model": "typo"}))
     assert [each.partition(":")[0] for each in found] == ["routing.rules", "routing.rules[0].backends"]
     assert 'did you mean "c"?' in found[1]
 

@@ -66,7 +66,15 @@ class GatewayInForce:
 class ServiceAccess:
     """The ``ServiceGateway`` of one service."""
 
-    def __init__(self, seen: GatewayInForce, registry: Registry, outside: Outside, calls: ServiceCalls) -> None:
+    def __init__(
+        self,
+        seen: GatewayInForce,
+        registry: Registry,
+        outside: Outside,
+        calls: ServiceCalls,
+        warn: Callable[[str], None],
+    ) -> None:
+        self.warn = warn
         self.requests = _RequestAccess(seen, calls.type)
         self.figures = _FigureAccess(seen)
         self.backends = _BackendAccess(seen)

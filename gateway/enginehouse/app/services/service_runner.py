@@ -29,7 +29,7 @@ class ServiceRun:
         key, own = dotted(config.service_path(type)), config.service_tables.get(type)
         self._calls = ServiceCalls(identity(registry, "service", type, key))
         self._seen = GatewayInForce(config)
-        self._access = ServiceAccess(self._seen, registry, plan.outside, self._calls)
+        self._access = ServiceAccess(self._seen, registry, plan.outside, self._calls, plan.warnings.append)
         self._service: Service = create(config, registry, "service", type, key, own, key)
         prepare(registry, "service", type, partial(self._service.prepare, self._access))
 

@@ -8,6 +8,7 @@ import tomli_w
 
 from enginehouse.config.load_config import load_config
 from enginehouse_importers.llama_swap.convert import convert
+from tests.support.advice import advice
 from tests.support.imported_config import Import, ImportedConfig
 
 
@@ -22,6 +23,6 @@ def imported(tmp_path: Path) -> Import:
         for key, note in ((each.key, each.note) for each in converted.notes):
             notes[key] = f"{notes[key]}; {note}" if key in notes else note
         assert notes.pop("CORS")  # of every file, for it is no key
-        return ImportedConfig(loaded.config, notes, loaded.warnings)
+        return ImportedConfig(loaded.config, notes, (*loaded.warnings, *advice(loaded.config)))
 
     return imported

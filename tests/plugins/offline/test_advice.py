@@ -1,0 +1,112 @@
+"""Settings that are right but probably not meant are warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from enginehouse.app import Gateway
+from enginehouse.app.plugin_instances import ConfiguredPlugins
+from enginehouse.config.load_config import load_config
+from enginehouse.config.schema import BackendSettings, Config, PluginSettings
+from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.plugin_manager.registry import Registry
+from enginehouse_kit.testing import check_service
+from enginehouse_offline.advice import Advice, hints, warnings
+from tests.support.changed_config import prepare
+
+
+class Found(NamedTuple):
+    warnings: tuple[str, ...]
+    hints: Sequence[str]
+
+
+Advised = Callable[[str], Found]
+
+
+@pytest.fixture
+def advised(tmp_path: Path) -> Advised:
+    """What is said of a configuration file with this text."""
+
+    def found(text: str) -> Found:
+        file = tmp_path / "enginehouse.toml"
+        file.write_text(text, encoding="utf-8")
+        configured = ConfiguredPlugins(lambda: load_config(file, {}).config, Registry())
+        return Found(tuple(warnings(configured)), hints(configured))
+
+    return found
+
+
+def test_an_alias_of_an_alias_is_a_warning(advised: Advised) -> None:
+    found = advised('[models.m]\n[routing.aliases]\na = "b"\nb = "m"')
+    assert found.warnings == ('routing.aliases.a: "b" is an alias too, which is not resolved (name a model instead)',)
+
+
+def test_an_address_with_the_version_is_a_warning(advised: Advised) -> None:
+    found = advised('[backends.b]\nurl = "http://h/v1/"')
+    assert found.warnings == ("backends.b.url: ends in /v1, which the gateway adds (remove it)",)
+
+
+def test_a_backend_may_take_the_name_of_a_model_that_only_declares(advised: Advised) -> None:
+    assert advised('[backends.m]\nurl = "http://h"\n[models.m]\ntools = true').warnings == ()
+
+
+def test_models_that_only_a_backend_can_know_are_one_warning_for_each_table(advised: Advised) -> None:
+    found = advised(
+        """
+        [backends.b]
+        url = "http://h"
+        models = ["known"]
+        [routing.aliases]
+        one = "a"
+        two = "b"
+        three = "known"
+        [routing.fallbacks]
+        known = ["c"]
+        [scheduling.priorities]
+        known = 1
+        knwon = 2
+        """
+    )
+    warning = "not in this configuration, and no backend lists models of its own"
+    assert found.warnings == (
+        f'routing.aliases: {warning}: "a", "b"',
+        f'routing.fallbacks: {warning}: "c"',
+        f'scheduling.priorities: {warning}: "knwon"',
+    )
+
+
+def test_a_model_that_an_engine_may_list_is_no_warning(advised: Advised) -> None:
+    found = advised("[backends.b]\nurl = 'http://h'\n[routing.aliases]\none = 'a'")
+    assert found.warnings == ()
+    hint = 'routing.aliases: not in this configuration, and an engine must list it: "a"'
+    assert found.hints == [hint]
+
+
+def test_rules_behind_one_that_takes_every_request_are_a_warning(advised: Advised) -> None:
+    every, some = "[[routing.rules]]\nmodel = 'm'\n", "[[routing.rules]]\nmodel = 'm'\nkey = 'team'\n"
+    share = "[[routing.rules]]\nmodel = 'm'\nweight = 0.5\n"
+    assert advised(f"[models.m]\n{some}{share}{every}").warnings == ()
+    assert advised(f"[models.m]\n{some}{every}{some}{some}").warnings == (
+        "routing.rules[1]: takes every request, so no later rule counts (name a header or a key, or make it the last)",
+    )
+
+
+def test_an_unknown_strategy_is_left_to_the_plugins(advised: Advised) -> None:
+    assert advised('[routing]\nstrategy = "whatever"').warnings == ()
+
+
+async def test_a_start_and_a_reload_show_warnings(caplog: pytest.LogCaptureFixture) -> None:
+    registry = load_plugins(PluginSettings()).registry
+    odd = Config(backends={"b": BackendSettings(url="http://h/v1")})
+    Gateway(odd, registry)
+    text = "backends.b.url: ends in /v1, which the gateway adds (remove it)"
+    assert text in caplog.messages
+    assert text in prepare(Gateway(Config(), registry), odd).change.plan.warnings
+
+
+def test_it_keeps_the_rules_of_a_service() -> None:
+    check_service(Advice)
