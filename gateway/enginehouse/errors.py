@@ -5,6 +5,7 @@ from __future__ import annotations
 from enginehouse.domain.errors import BodyTooLarge as BodyTooLarge
 from enginehouse.domain.errors import BudgetExhausted as BudgetExhausted
 from enginehouse.domain.errors import CannotContinue as CannotContinue
+from enginehouse.domain.errors import ConfigErrors as ConfigErrors
 from enginehouse.domain.errors import Forbidden as Forbidden
 from enginehouse.domain.errors import LoadFailed as LoadFailed
 from enginehouse.domain.errors import ModelNotFound as ModelNotFound

@@ -4,6 +4,7 @@
 
     callers                              the authenticator ``key``, which counts the requests of all callers
     keyring, kept_keys, kept_key         keys of the configuration, and those made at run time
+    key_rules                            what keys of the configuration must be like
     key_pages                            pages of keys
     token_authenticator                  tokens of an identity provider, and its public keys
     accounts, limit_set                  what a caller may use, and what its requests have reserved of that

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from enginehouse import Authenticator, ConfigError, Headers
+from enginehouse import Authenticator, Headers
 from enginehouse.callers import (
     NAMESPACES,
     Accounting,
@@ -38,6 +38,7 @@ from enginehouse_callers.caller_metrics import (
     limit_series,
 )
 from enginehouse_callers.kept_keys import KeptKeys
+from enginehouse_callers.key_rules import check_keys
 from enginehouse_callers.keyring import Keyring
 from enginehouse_callers.prices import Prices
 from enginehouse_callers.shared_limits import LimitMemory, SharedLimitStore
@@ -106,7 +107,7 @@ class Callers(Authenticator, Accounting):
     def prepare(self, configured: Configured) -> bool:
         self._configured = configured
         keys = configured.table("auth").keys
-        self._check_names(keys)
+        check_keys(keys, self._gateway.authenticators)
         self._names[:] = [key.name for key in keys]
         prices, server = Prices(configured.table("prices")), configured.table("server")
         usage = configured.table("usage")
@@ -135,15 +136,6 @@ class Callers(Authenticator, Accounting):
     def _spaces(self) -> Sequence[str]:
         """How the names of other authenticators' callers begin."""
         return [f"{type}/" for type in self._gateway.authenticators]
-
-    def _check_names(self, keys: Sequence[KeySettings]) -> None:
-        for key in keys:
-            for space in self._spaces:
-                if key.name.startswith(space):
-                    type = space.rstrip("/")
-                    problem = f"'{key.name}' begins as names of callers whom the authenticator '{type}' knows"
-                    remedy = f"choose a name that does not begin with '{space}'"
-                    raise ConfigError(problem, key="auth.keys", remedy=remedy)
 
     def _limit_store(self) -> LimitStore:
         """The store that counts what callers have used of their limits. It is not open yet."""

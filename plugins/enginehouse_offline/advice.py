@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
 
-from enginehouse import Service
+from enginehouse import Exporter, Service
 from enginehouse.backends import ModelSettings
 from enginehouse.config.routing import Aliases, read_alias
 from enginehouse.rescheduling import ReschedulingSettings
@@ -40,6 +42,7 @@ def warnings(config: Configured) -> list[str]:
         *_unreached_rules(config),
         *_versioned_urls(config),
         *_open_to_everyone(config),
+        *_unexported(config),
     ]
 
 
@@ -131,6 +134,16 @@ def _open_to_everyone(config: Configured) -> Iterator[str]:
         f"server.host: whoever reaches {server.host} may use every model and the operators' pages, because there are "
         "no keys (set auth.keys, or listen on 127.0.0.1 behind a proxy)"
     )
+
+
+def _unexported(config: Configured) -> Iterator[str]:
+    """OpenTelemetry's variable asks for traces that no plugin exports, and the configuration leaves that to it."""
+    wanted = os.environ.get("OTEL_TRACES_EXPORTER", "")
+    if config.table("telemetry").traces is not None or wanted in ("", "none"):
+        return
+    if not any(inspect.isclass(each) and issubclass(each, Exporter) for each in config.types("observer").values()):
+        why = "no plugin that exports is installed; take 'otlp' out of plugins.disabled"
+        yield f"OTEL_TRACES_EXPORTER={wanted} has no effect: {why}"
 
 
 def _without_effect(config: Configured) -> Iterator[str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Protocol
@@ -21,8 +20,6 @@ from enginehouse.plugin_manager.registry import Registry
 from enginehouse.telemetry.observers import Observers
 from enginehouse.telemetry.plugin_failures import log_plugin_failure
 from enginehouse.telemetry.tracer import Tracer
-
-_log = logging.getLogger(__name__)
 
 
 class TraceTaker(Protocol):
@@ -96,14 +93,6 @@ def find_exporter(
         remedy = "take 'otlp' out of plugins.disabled, or export nothing"
         raise ConfigError("no plugin that exports is installed", key="telemetry", remedy=remedy)
     return found[-1] if found else None
-
-
-def warn_of_variable(settings: TelemetrySettings, environ: Mapping[str, str]) -> None:
-    """Log that OpenTelemetry's variable asks for traces that no plugin exports, if ``settings`` leave that to it."""
-    wanted = environ.get("OTEL_TRACES_EXPORTER", "")
-    if settings.traces is None and wanted not in ("", "none"):
-        text = "OTEL_TRACES_EXPORTER=%s has no effect: no plugin that exports is installed; take 'otlp' out of %s"
-        _log.warning(text, wanted, "plugins.disabled")
 
 
 def build_tracer(

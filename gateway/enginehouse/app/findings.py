@@ -23,7 +23,8 @@ class Findings:
         try:
             yield
         except (ConfigError, PluginError) as error:
-            self._found.setdefault(str(error), error.with_traceback(None))
+            for each in error.errors if isinstance(error, ConfigErrors) else [error]:
+                self._found.setdefault(str(each), each.with_traceback(None))
 
     def collect(self, make: Callable[[], T]) -> T | None:
         """What ``make`` returns; ``None`` if it raises an error, which is kept."""

@@ -14,7 +14,6 @@ from enginehouse.aio.serving import SERVING
 from enginehouse.app.build_router import RouterPlugins
 from enginehouse.app.callers import Callers, SharedAccounts
 from enginehouse.app.config_change import CurrentConfig, build_host_context, probe_backend
-from enginehouse.app.exports import warn_of_variable
 from enginehouse.app.needs import unmet_needs
 from enginehouse.app.pages import Pages
 from enginehouse.app.path_plugins import PathPlugins
@@ -112,9 +111,7 @@ class Gateway:
         self.plugin_times = PluginTimes()
         self.health = HealthPages(self.relay)
         self.worker_figures = WorkerFigures({}, {})
-        if self.exporter is None:
-            warn_of_variable(config.telemetry, os.environ)
-        else:
+        if self.exporter is not None:
             self.exporter.prepare(config, registry, lambda: self.application.state.facts.metrics(), self.observers)
         self.application = Pages(
             self.current,

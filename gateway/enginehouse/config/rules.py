@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from ipaddress import ip_network
 from urllib.parse import urlsplit
 
-from enginehouse.config.auth import NAMESPACES, moment
 from enginehouse.config.decode import Problem
 from enginehouse.config.model_settings import ANY_ANSWER
 from enginehouse.config.routing import Aliases, parse_hedge_after, read_alias
-from enginehouse.config.schema import Config, KeySettings, ReplicaRange
+from enginehouse.config.schema import Config, ReplicaRange
 from enginehouse.config.secrets import MASK, has_mask
 from enginehouse.config.shape import PARAMETERS, Path, dotted
 from enginehouse.config.units import format_size, parse_ports
@@ -170,30 +169,6 @@ def _masks(config: Config) -> Iterator[Problem]:
             yield Problem((*PARAMETERS, name, key), "is the mask of a secret", "put the secret itself there")
 
 
-def _keys(config: Config) -> Iterator[Problem]:
-    yield from _same(config.auth.keys, "name", lambda key: key.name, "give each key its own name")
-    yield from _same(config.auth.keys, "key", lambda key: key.key, "give each client its own secret")
-    for index, key in enumerate(config.auth.keys):
-        if key.name.startswith(NAMESPACES):
-            remedy = f"choose a name that begins with none of {', '.join(NAMESPACES)}"
-            yield Problem(("auth", "keys", index, "name"), "is a name that the gateway gives to callers", remedy)
-        if not key.key:
-            yield Problem(("auth", "keys", index, "key"), "is empty", "put a secret there")
-        if key.expires and _fault(moment, key.expires):
-            remedy = "write 2030-01-31 or 2030-01-31T18:00:00Z"
-            yield Problem(("auth", "keys", index, "expires"), "is not a date or time in ISO 8601", remedy)
-
-
-def _same(
-    keys: Sequence[KeySettings], field: str, value: Callable[[KeySettings], str], remedy: str
-) -> Iterator[Problem]:
-    first: dict[str, int] = {}
-    for index, key in enumerate(keys):
-        earlier = first.setdefault(value(key), index)
-        if earlier != index:
-            yield Problem(("auth", "keys", index, field), f"is the same as auth.keys[{earlier}].{field}", remedy)
-
-
 def _hosts(config: Config) -> Iterator[Problem]:
     known = sorted({LOCAL_HOST, *config.hosts})
     placed = [(("backends", name, "host"), backend.host) for name, backend in config.backends.items()]
@@ -272,7 +247,6 @@ _RULES: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _weights,
     _alias_cycles,
     _urls,
-    _keys,
     _hosts,
     _ports,
     _ranges,

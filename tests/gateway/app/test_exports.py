@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-from typing import Literal
-
 import pytest
 
-from enginehouse.app.exports import GuardedExporter, build_tracer, find_exporter, warn_of_variable
+from enginehouse.app.exports import GuardedExporter, build_tracer, find_exporter
 from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.domain.errors import ConfigError
 from enginehouse.domain.plugin_id import PluginId
@@ -117,14 +115,3 @@ def test_nothing_is_traced_if_the_exporter_wants_nothing() -> None:
 def test_an_export_without_an_exporter_is_refused(settings: TelemetrySettings) -> None:
     with pytest.raises(ConfigError, match="no plugin that exports is installed"):
         find_exporter(settings, [])
-
-
-@pytest.mark.parametrize(
-    ("traces", "variable", "told"),
-    [(None, "otlp", True), (None, "none", False), (None, "", False), ("off", "otlp", False)],
-)
-def test_a_variable_that_asks_for_traces_without_an_exporter_is_told(
-    traces: Literal["off"] | None, variable: str, told: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    warn_of_variable(TelemetrySettings(traces=traces), {"OTEL_TRACES_EXPORTER": variable})
-    assert ("OTEL_TRACES_EXPORTER=otlp has no effect: no plugin that exports" in caplog.text) is told

@@ -74,18 +74,6 @@ def test_an_invalid_url_is_refused(refuse: Refuse, url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("second", "key"),
-    [
-        ('name = "alice", key = "y"', "auth.keys[1].name"),
-        ('name = "bob", key = "x"', "auth.keys[1].key"),
-        ('name = "bob", key = ""', "auth.keys[1].key"),
-    ],
-)
-def test_keys_need_their_own_names_and_secrets(refuse: Refuse, second: str, key: str) -> None:
-    assert refuse(f'[auth]\nkeys = [{{ name = "alice", key = "x" }}, {{ {second} }}]').key == key
-
-
-@pytest.mark.parametrize(
     ("text", "key"),
     [
         ('[backends.b]\nurl = "http://h"\nhost = "gpuu"', "backends.b.host"),

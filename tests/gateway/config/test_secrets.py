@@ -71,7 +71,6 @@ def test_a_secret_that_cannot_be_had_names_key_and_remedy(
         "[auth]\nkeys = 's3cret'",
         "[auth]\nkeys = [{ name = 'a', key = ['s3cret'] }]",
         "[auth]\nkeys = [{ name = 'a', key = { value = 's3cret' } }]",
-        "[auth]\nkeys = [{ name = 'a', key = 's3cret' }, { name = 'b', key = 's3cret' }]",
         "[auth]\nkeys = [{ name = 's3cret', key = 's3cret', nmae = 1 }]",
         "[backends.b]\nurl = 'ftp://user:s3cret@h'",
         "[backends.b]\nurl = 'http://h'\napi_key = 53_53",

@@ -110,3 +110,23 @@ async def test_a_start_and_a_reload_show_warnings(caplog: pytest.LogCaptureFixtu
 
 def test_it_keeps_the_rules_of_a_service() -> None:
     check_service(Advice)
+
+
+@pytest.mark.parametrize(
+    ("table", "variable", "exports", "told"),
+    [
+        ("", "otlp", False, True),
+        ("", "otlp", True, False),
+        ("", "none", False, False),
+        ('[telemetry]\ntraces = "off"', "otlp", False, False),
+    ],
+)
+def test_a_variable_that_asks_for_traces_without_an_exporter_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, variable: str, exports: bool, told: bool
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", variable)
+    file = tmp_path / "enginehouse.toml"
+    file.write_text(table, encoding="utf-8")
+    registry = load_plugins(PluginSettings(disabled=[] if exports else ["otlp"])).registry
+    found = warnings(ConfiguredPlugins(lambda: load_config(file, {}).config, registry))
+    assert any(each.startswith("OTEL_TRACES_EXPORTER=otlp has no effect: no plugin") for each in found) is told

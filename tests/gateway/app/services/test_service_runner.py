@@ -210,7 +210,7 @@ async def test_a_start_and_a_reload_tell_what_services_and_callers_refuse_with_a
     with pytest.raises(ConfigErrors) as at_change:
         reconfigure(house, msgspec.convert(faulty, Config))
     for told in (at_start.value, at_change.value):
-        assert [error.key for error in told.errors] == ["models.n.driver", "auth.keys", "services.diary.fault"]
+        assert [error.key for error in told.errors] == ["models.n.driver", "auth.keys[0].name", "services.diary.fault"]
 
 
 @pytest.mark.parametrize(
