@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
 from enginehouse.app.config_diff import differences
-from enginehouse.app.plugin_instances import create, create_installed, find_only, identity, prepare
+from enginehouse.app.findings import Findings
+from enginehouse.app.plugin_instances import create, create_each, create_installed, find_only, identity, prepare
 from enginehouse.config.parameters import plugin_table
 from enginehouse.config.routing import Aliases, ScorerSettings
 from enginehouse.config.schema import Config
@@ -54,19 +55,24 @@ class _MadeStrategy(NamedTuple):
 
 
 class RouterPlugins:
-    """The plugins that ``[routing]`` names, made for a router. Raises ``ConfigError`` or ``PluginError``."""
+    """The plugins that ``[routing]`` names, made for a router.
 
-    def __init__(self, config: Config, registry: Registry) -> None:
+    ``findings`` gets the errors; with one, this must not be used.
+    """
+
+    def __init__(self, config: Config, registry: Registry, findings: Findings) -> None:
         routing = self._routing = config.routing
         self._registry = registry
         self._of_rules = [rule.strategy for rule in routing.rules if rule.strategy]
         types = dict.fromkeys([routing.strategy, *routing.strategies.values(), *self._of_rules])
-        self._made = {type: make_strategy(config, registry, type) for type in types}
+        collect = findings.collect
+        made = {type: collect(partial(make_strategy, config, registry, type)) for type in types}
+        self._made = {type: each for type, each in made.items() if each is not None}
         self._zones = zones = Zones(config.zones) if config.zones else None
         own = _own_extractors(config, list(self._made.values()))
-        self._extractors = [*create_installed(config, registry, "extractor"), *own]
-        self._filters = [*_required_filters(config, zones), *_filters(config, registry)]
-        self._hand_over = find_only(config, registry, "hand_over", "hand prompts over")
+        self._extractors = [*create_each(config, registry, "extractor", findings), *own]
+        self._filters = [*_required_filters(config, zones), *(collect(lambda: [*_filters(config, registry)]) or ())]
+        self._hand_over = collect(lambda: find_only(config, registry, "hand_over", "hand prompts over"))
 
     def router(
         self, clock: Clock = SYSTEM_CLOCK, caches: EngineCaches | None = None, waiting: Mapping[str, int] | None = None
@@ -104,8 +110,11 @@ class RouterPlugins:
 
 
 def build_router(config: Config, registry: Registry) -> Router:
-    """A router that decides as that of a gateway with ``config``."""
-    return RouterPlugins(config, registry).router()
+    """A router that decides as that of a gateway with ``config``. Raises ``ConfigError`` or ``PluginError``."""
+    findings = Findings()
+    plugins = RouterPlugins(config, registry, findings)
+    findings.check()
+    return plugins.router()
 
 
 def _own_extractors(config: Config, made: Sequence[_MadeStrategy]) -> Iterator[tuple[PluginId, Extractor]]:
@@ -175,9 +184,9 @@ def _scorer(config: Config, registry: Registry, ref: ScorerSettings, key: str) -
     return WeightedScorer(ref.name or ref.type, ref.weight, scorer)
 
 
-def new_router(old: Config, new: Config, registry: Registry) -> RouterPlugins | None:
+def new_router(old: Config, new: Config, registry: Registry, findings: Findings) -> RouterPlugins | None:
     """What a router for ``new`` needs; ``None`` if that of ``old`` will do, which keeps the state of its plugins."""
     types = [(kind, type) for kind in _ROUTING_KINDS for type in registry.types(kind)]
     before, after = ([plugin_table(config.plugins, *each) for each in types] for config in (old, new))
     changed = any(path[0] not in _OF_THE_RELAY for path in differences(old.routing, new.routing))
-    return RouterPlugins(new, registry) if changed or before != after or old.zones != new.zones else None
+    return RouterPlugins(new, registry, findings) if changed or before != after or old.zones != new.zones else None

@@ -105,7 +105,7 @@ class ConfigChange:
         self._current, self._old = current, current.config
         path = current.path
         self.plan = plan = GatewayPlan(joined.config, path.registry, path.outside, current.context.drivers, found)
-        self._router = plan.findings.collect(lambda: new_router(path.config, plan.config, path.registry))
+        self._router = new_router(path.config, plan.config, path.registry, plan.findings)
 
     def work_out(self) -> None:
         """Find what changes, and make what only depends on the configuration. It may run in a thread.

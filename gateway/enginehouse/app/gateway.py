@@ -76,10 +76,9 @@ class Gateway:
         callers = plan.findings.collect(lambda: Callers(config, registry, outside.clock, shared))
         services = prepare_services(plan)
         plugins = PathPlugins(plan.config, registry, outside, plan.findings)
-        router = plan.findings.collect(lambda: RouterPlugins(plan.config, registry))
+        router = RouterPlugins(plan.config, registry, plan.findings)
         plan.check_launches({})
         assert callers is not None, "its error has been raised"
-        assert router is not None, "its error has been raised"
         config = plan.config
         for warning in plan.warnings:
             _log.warning("%s", warning)

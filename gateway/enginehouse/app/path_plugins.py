@@ -10,6 +10,7 @@ from enginehouse.app.findings import Findings
 from enginehouse.app.plugin_instances import (
     ConfiguredPlugins,
     create,
+    create_each,
     create_installed,
     find_only,
     identity,
@@ -44,16 +45,16 @@ class PathPlugins:
     def __init__(self, config: Config, registry: Registry, outside: Outside, findings: Findings) -> None:
         self._config, self._registry = config, registry
         collect = findings.collect
-        found = collect(lambda: [*create_installed(config, registry, "observer")])
-        self.observers: Sequence[tuple[PluginId, Observer]] = found or ()
+        self.observers: Sequence[tuple[PluginId, Observer]] = [*create_each(config, registry, "observer", findings)]
         self.exporter = collect(lambda: find_exporter(config.telemetry, self.observers))
         self.continuer = collect(self._find_continuer)
         self.web_sockets = collect(lambda: find_only(config, registry, "web_socket_server", "serve WebSockets"))
         self.turns = collect(self._find_turns)
         middleware = collect(self._find_middleware) or {}
         translates = "protocols" in middleware
-        protocols = collect(lambda: self._make_protocols() if translates else {})
-        self.protocols: Mapping[str, ClientProtocol] = protocols or {}
+        types = protocols_of_plugins(config, registry) if translates else ()
+        protocols = create_each(config, registry, "protocol", findings, types)
+        self.protocols: Mapping[str, ClientProtocol] = {plugin.type: each for plugin, each in protocols}
         named = [table for table in ("interceptors", "guards") if getattr(config, table)]
         self.interception: Middleware | None = None
         self.translation: Middleware | None = None
@@ -94,10 +95,6 @@ class PathPlugins:
             if other != plugin:
                 raise PluginError(f"{other} and {plugin} both serve {made.serves}: disable the plugin of one of them")
         return found
-
-    def _make_protocols(self) -> Mapping[str, ClientProtocol]:
-        types = protocols_of_plugins(self._config, self._registry)
-        return {plugin.type: each for plugin, each in create_installed(self._config, self._registry, "protocol", types)}
 
     def _use(self, plugin: PluginId, middleware: Middleware, facts: MiddlewareFacts) -> Middleware:
         prepare(self._registry, "middleware", plugin.type, partial(middleware.use, facts))

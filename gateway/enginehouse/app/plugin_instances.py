@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from enginehouse.app.findings import Findings
 from enginehouse.config.parameters import PluginTable, check_names, plugin_table, plugin_tables
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError
@@ -132,6 +133,14 @@ def create_installed(
             skip_or_raise(config, error)
         else:
             yield identity(registry, kind, type), made
+
+
+def create_each(
+    config: Config, registry: Registry, kind: str, findings: Findings, types: Sequence[str] | None = None
+) -> Iterator[tuple[PluginId, Any]]:
+    """``create_installed``, with the errors of all in ``findings``."""
+    for type in registry.types(kind) if types is None else types:
+        yield from findings.collect(lambda: [*create_installed(config, registry, kind, [type])]) or ()  # noqa: B023
 
 
 def find_only(config: Config, registry: Registry, kind: str, does: str) -> tuple[PluginId, Any] | None:

@@ -108,18 +108,31 @@ async def test_a_start_and_a_change_tell_all_errors_at_once() -> None:
 
 async def test_errors_of_all_parts_are_told_at_once() -> None:
     registry = load_plugins(PluginSettings()).registry
-    for kind in ("observer", "middleware", "continuer"):
+    for kind, what in (
+        ("observer", "pen"),
+        ("observer", "ink"),
+        ("middleware", "middleware"),
+        ("continuer", "continuer"),
+    ):
         origin = {"entry_point": "acme", "module": "acme", "distribution": "acme", "version": "1"}
-        registry.add([Registered(kind=kind, type=f"own-{kind}", factory=partial(_fail, kind), **origin)])
+        registry.add([Registered(kind=kind, type=f"own-{what}", factory=partial(_fail, what), **origin)])
     faulty = Config(
-        routing=RoutingSettings(strategy="random"),
-        plugins=PluginSettings(parameters={"random": {"seed": "x"}}),
+        routing=RoutingSettings(strategy="random", strategies={"m": "p2c"}),
+        plugins=PluginSettings(parameters={"random": {"seed": "x"}, "p2c": {"seed": "y"}}),
         compat={"lama_swap": True},
     )
     with pytest.raises(ConfigErrors) as at_start:
         Gateway(faulty, registry)
     told = str(at_start.value)
-    for part in ("plugins.random.seed", "compat.lama_swap", "no observer", "no middleware", "no continuer"):
+    for part in (
+        "plugins.random.seed",
+        "plugins.p2c.seed",
+        "compat.lama_swap",
+        "no pen",
+        "no ink",
+        "no middleware",
+        "no continuer",
+    ):
         assert told.count(part) == 1, (part, told)
     with pytest.raises(ConfigErrors) as at_change:
         prepare(Gateway(Config(), load_plugins(PluginSettings()).registry), faulty)

@@ -118,6 +118,7 @@ class Worker:
         )
         findings = Findings()
         plugins = PathPlugins(config, registry, outside, findings)
+        router = RouterPlugins(config, registry, findings)
         findings.check()
         self.path = path = RequestPath(
             config,
@@ -129,7 +130,7 @@ class Worker:
             self.exporter,
             Callers(config, registry, outside.clock, memory.accounts(number)),
             plugins,
-            RouterPlugins(config, registry),
+            router,
             observed=False,
         )
         self.relay, self.admission = path.relay, path.admission
@@ -185,7 +186,9 @@ class Worker:
         """
         path, config = self.path, _share_of(pickle.loads(configuration.config), self._board.workers)
         drivers = build_drivers(config, path.registry, path.drivers, path.outside)
-        router = new_router(path.config, config, path.registry)
+        findings = Findings()
+        router = new_router(path.config, config, path.registry, findings)
+        findings.check()
         self._channel.hold()
         self._tasks.start(self._change(configuration, asyncio.to_thread(PathChange, path, config, drivers, router)))
 
