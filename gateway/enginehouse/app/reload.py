@@ -111,13 +111,6 @@ class Reloaded(msgspec.Struct, frozen=True, kw_only=True):
     taken_over_by: int | None = None
 
 
-class PreparedReload(NamedTuple):
-    """A change of the configuration, and the services for it."""
-
-    change: ConfigChange
-    services: ServiceRuns
-
-
 class Reloader:
     """Reloads the configuration. Reloads run one after the other, so the one requested last stays in force.
 
@@ -162,11 +155,10 @@ class Reloader:
         async with self._lock:
             loaded = await self._read()
             with loaded.naming_file():
-                prepared = await self._prepare(loaded.config)
-            change = prepared.change
+                change, services = await self._prepare(loaded.config)
             warnings = *loaded.warnings, *change.plan.warnings
             if not dry_run:
-                self.carry_out(prepared)
+                self.carry_out(change, services)
                 _log_changes(change.diff, warnings)
             await plan.warn_of_missing(change.context)
             return Reloaded(
@@ -176,24 +168,25 @@ class Reloader:
                 warnings=warnings,
             )
 
-    async def _prepare(self, new: Config) -> PreparedReload:
+    async def _prepare(self, new: Config) -> tuple[ConfigChange, ServiceRuns]:
         """What ``new`` needs, to carry out at once. What takes long does not run on the event loop.
 
         Raises ``ConfigError`` or ``PluginError``, and ``ShuttingDown`` for a gateway that ends meanwhile.
         """
         for tries in reversed(range(_MOST_TRIES)):
-            prepared, version = self.begin(new), self._current.version
+            version = self._current.version
+            change, services = self.begin(new)
             if tries:
-                await self._work_out(prepared.change)
+                await self._work_out(change)
             else:  # services change the configuration faster than a thread can work a change out
-                prepared.change.work_out()
+                change.work_out()
             if not self._is_open:
                 raise ShuttingDown("The gateway is not running")
             self._current.path.relay.check_open()
             if version == self._current.version:  # else services have changed what this is a change of
                 break
-        self.complete(prepared)
-        return prepared
+        change.complete()
+        return change, services
 
     async def _work_out(self, change: ConfigChange) -> None:
         """Work ``change`` out in a thread, which is left alone if it takes too long."""
@@ -206,8 +199,8 @@ class Reloader:
                 raise ConfigError(problem) from None
             raise self._current.path.registry.get("driver", change.plan.asked).error(problem) from None
 
-    def begin(self, new: Config) -> PreparedReload:
-        """Begin a change to ``new``, to work out and to ``complete``. Nothing changes yet."""
+    def begin(self, new: Config) -> tuple[ConfigChange, ServiceRuns]:
+        """Begin a change to ``new``, to work out and to complete, with the services for it. Nothing changes yet."""
         current = self._current
         joined = current.joined.joined_to(current.sizes.sized(new))
         change = ConfigChange(current, joined, unmet_needs(new, current.path.registry))
@@ -215,16 +208,12 @@ class Reloader:
         # those in force stay
         made.findings.collect(lambda: Callers(made.config, made.registry, made.outside.clock))
         PathPlugins(made.config, made.registry, made.outside, made.findings)
-        return PreparedReload(change, prepare_services(made))
+        return change, prepare_services(made)
 
-    def complete(self, prepared: PreparedReload) -> None:
-        """Make the rest. Raises ``ConfigError`` or ``PluginError``."""
-        prepared.change.complete()
-
-    def carry_out(self, prepared: PreparedReload) -> None:
+    def carry_out(self, change: ConfigChange, services: ServiceRuns) -> None:
         """Put what is complete in force."""
-        self._current.put_in_force(prepared.change)
-        self._services.reconfigure(prepared.services)  # last: what they withdraw leaves by a change of its own
+        self._current.put_in_force(change)
+        self._services.reconfigure(services)  # last: what they withdraw leaves by a change of its own
 
     async def _read(self) -> LoadedConfig:
         """Read the configuration, once nobody writes its file. Raises ``ConfigError``.
