@@ -50,46 +50,32 @@ class UploadedForm:
         task.add_done_callback(self._tasks.discard)
 
     async def _read(self, exchange: OpenExchange) -> None:
-        beginning, rest = BodyShare(self._admission.body_memory), BodyShare(self._admission.body_memory)
+        """Pass the form on as fast as the engine takes it, once its beginning has named the model."""
+        reader, upload, memory = self._reader, self._upload, self._admission.body_memory
+        beginning, rest = BodyShare(memory), BodyShare(memory)
+        pieces: list[bytes] = []
+        begun = False
         try:
-            if await self._read_model(exchange, beginning):
-                await self._pass_on(rest)
-            await self._stream.read()  # what is held counts until the client has its answer, or leaves
+            # ``None`` comes when the client has its answer, or leaves: until then, what is held counts
+            while (received := await self._stream.read()) is not None:
+                piece, more = received
+                reader.feed(piece)
+                if begun:
+                    rest.take(len(piece))
+                    upload.add(piece)
+                else:
+                    beginning.take(len(piece))
+                    pieces.append(piece)
+                    if begun := reader.model is not None or not more:
+                        exchange.begin(b"".join(pieces), self._inbound.caller)
+                if not more:
+                    upload.end()
+                if upload.begun or memory.is_scarce:
+                    await upload.room()
+                if not upload.held:
+                    rest.give_back()
         except RequestError as error:
             exchange.cancel(error)
         finally:
             beginning.give_back()
             rest.give_back()
-
-    async def _read_model(self, exchange: OpenExchange, share: BodyShare) -> bool:
-        """Read up to the model and begin the exchange; whether there is more to read."""
-        pieces: list[bytes] = []
-        more = True
-        while more and self._reader.model is None:
-            if (received := await self._stream.read()) is None:
-                return False
-            piece, more = received
-            self._reader.feed(piece)
-            share.take(len(piece))
-            pieces.append(piece)
-        exchange.begin(b"".join(pieces), self._inbound.caller)
-        if not more:
-            self._upload.end()
-        return more
-
-    async def _pass_on(self, share: BodyShare) -> None:
-        """Pass on the rest, as fast as the engine takes it."""
-        memory = self._admission.body_memory
-        more = True
-        while more:
-            if (received := await self._stream.read()) is None:
-                return
-            piece, more = received
-            self._reader.feed(piece)
-            share.take(len(piece))
-            self._upload.add(piece)
-            if self._upload.begun or memory.is_scarce:
-                await self._upload.room()
-            if not self._upload.held:
-                share.give_back()
-        self._upload.end()
