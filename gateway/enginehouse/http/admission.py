@@ -304,7 +304,7 @@ class OpensRequests(Protocol):
     ) -> OpenExchange: ...
 
     def web_socket(
-        self, path: str, headers: Headers, call: EngineCall, enter: Enter, plugin: PluginId
+        self, path: str, headers: Headers, call: EngineCall, enter: Enter, plugin: PluginId, address: str
     ) -> WebSocketRequest: ...
 
 

@@ -126,10 +126,11 @@ class HttpServer:
         target = read_target(url)
         call, engine = self._paths.web_socket(target), None
         plugin, server = found
-        if call is not None:
-            enter = partial(self._enter, call)
-            engine = partial(admission.relay.web_socket, target.path, headers, call, enter, plugin)
         scope = page_scope("websocket", b"GET", target, "1.1", headers, transport)
+        if call is not None:
+            address = scope["client"][0] if scope["client"] else ""
+            enter = partial(self._enter, call)
+            engine = partial(admission.relay.web_socket, target.path, headers, call, enter, plugin, address)
         memory = admission.relay.context.engine_memory
         connection = transport, url, headers, behind, admission.max_body, self.connections, self.tasks
         try:

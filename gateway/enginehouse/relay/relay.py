@@ -89,11 +89,14 @@ class Relay:
         return Pick(job, client, self.requests, fallbacks, address)
 
     def web_socket(
-        self, path: str, headers: Headers, call: EngineCall, enter: Enter, plugin: PluginId
+        self, path: str, headers: Headers, call: EngineCall, enter: Enter, plugin: PluginId, address: str
     ) -> WebSocketRequest:
-        """A new WebSocket to an engine. ``plugin``, which carries its messages, then calls its ``serve``."""
+        """A new WebSocket to an engine. ``plugin``, which carries its messages, then calls its ``serve``.
+
+        ``address``: the client's.
+        """
         job = EngineJob(self.context, path, headers, self.request_id(headers), call)
-        return WebSocketRequest(job, enter, plugin, self.requests)
+        return WebSocketRequest(job, enter, plugin, self.requests, address)
 
     # --- for operators
 

@@ -32,8 +32,11 @@ class WebSocketRequest(Request):
 
     endless: ClassVar[bool] = True
 
-    def __init__(self, job: EngineJob, enter: Enter, plugin: PluginId, live_requests: LiveRequests) -> None:
+    def __init__(
+        self, job: EngineJob, enter: Enter, plugin: PluginId, live_requests: LiveRequests, address: str
+    ) -> None:
         super().__init__(job, live_requests)
+        self.address = address
         self._call = job.call
         self._enter = enter
         self._plugin = plugin
@@ -74,10 +77,9 @@ class WebSocketRequest(Request):
         status, outcome = CLIENT_LEFT, "client_left"
         cause: RequestError | None = None
         try:
-            self.job.admit(b"", self._enter(headers))
+            caller = self._enter(headers)
             self._carrier = carrier
-            self._dispatch.start()
-            self._live_requests.routed += 1
+            self.begin(b"", caller)
             if await self._unless_left(carrier):
                 await carrier.carry(self._headers())
                 status, outcome = self._answer, "served"
@@ -104,7 +106,7 @@ class WebSocketRequest(Request):
     # --- from the dispatch
 
     def send_attempt(self, attempt: Attempt, reuse: bool) -> None:
-        attempt.sent_at = attempt.upstream.clock.now()
+        attempt.hand_out()
         attempt.work(self._open, self._answered)
 
     async def _open(self, attempt: Attempt) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import http
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -48,6 +49,29 @@ async def test_a_refusal_has_its_true_status(
     assert int(response.headers["retry-after"]) > 0
     assert served.requests == []
     await gateway.quiet()
+
+
+async def test_the_limits_of_addresses_hold(
+    house: OpenGateway, socket_engine: StartSocketEngine, dial: Dial, tmp_path: Path
+) -> None:
+    gateway = await house(await socket_engine(hold), server={"per_address": {"max_concurrent": 1}})
+    gateway.gateway.callers.open(tmp_path)
+    first = await dial(gateway)
+    assert [each.state().address for each in gateway.relay.live] == ["127.0.0.1"]
+    refused = await refusal_of(gateway, dial)
+    assert (refused.status_code, code_of(refused)) == (429, "rate_limited")
+    await first.close()
+    await gateway.quiet()
+    await (await dial(gateway)).close()
+    await gateway.quiet()
+
+
+async def test_a_model_that_is_nearly_known_is_suggested(
+    house: OpenGateway, socket_engine: StartSocketEngine, dial: Dial
+) -> None:
+    gateway = await house(await socket_engine(), backend={"models": ["llama-small"]})
+    response = await refusal_of(gateway, dial, "/upstream/llama-smal/x")
+    assert b"llama-small" in bytes(response.body or b"")
 
 
 @pytest.mark.parametrize("status", [302, 401, 404, 426, 503])
