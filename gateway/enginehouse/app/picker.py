@@ -24,7 +24,7 @@ from enginehouse.http.cors import Cors
 from enginehouse.http.server import HttpServer
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.relay.pick import Pick, PickClient
+from enginehouse.relay.pick import Pick, PickClient, is_among
 from enginehouse.telemetry.logs import configure_logs
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class Picker:
             for each in row
             if each.health is Health.HEALTHY and not each.draining and each.backend in context.upstreams
         }
-        may = [at for at in healthy if at[0] and (among is None or at[0] in among or f"{at[0]}:{at[1]}" in among)]
+        may = [at for at in healthy if at[0] and (among is None or is_among(at, among))]
         if not may:
             raise NoHealthyBackend("*")
         return min(may, key=healthy.__getitem__)

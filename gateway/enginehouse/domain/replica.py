@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from math import exp
@@ -306,16 +306,16 @@ class Snapshot:
         return Snapshot(models, self._unlisted)
 
 
-class OneBackend(Snapshot):
-    """The candidates of a snapshot at one ``backend``."""
+class SomeBackends(Snapshot):
+    """The candidates of a snapshot at these ``backends``."""
 
-    def __init__(self, whole: Snapshot, backend: str) -> None:
+    def __init__(self, whole: Snapshot, backends: Collection[str]) -> None:
         super().__init__()
         self._whole = whole
-        self._backend = backend
+        self._backends = backends
 
     def candidates(self, model: str) -> tuple[Candidate, ...]:
-        return tuple([each for each in self._whole.candidates(model) if each.backend == self._backend])
+        return tuple([each for each in self._whole.candidates(model) if each.backend in self._backends])
 
 
 def _replaced(

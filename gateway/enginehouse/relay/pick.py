@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from enginehouse.domain.errors import ModelNotFound, NoHealthyBackend, RequestError, UpstreamError
-from enginehouse.domain.replica import Candidate, ReplicaState, Route, Snapshot
+from enginehouse.domain.replica import ReplicaState, Route, Snapshot, SomeBackends
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.events.stream_form import stream_form
@@ -17,6 +17,12 @@ from enginehouse.telemetry.answer_meter import NO_ANSWER, AnswerMeter
 
 _LONGEST_S: Final = 3600.0
 """After so long, a request without a report of its end counts as ended."""
+
+
+def is_among(address: tuple[str, int], among: Collection[str]) -> bool:
+    """Whether ``among`` names ``address``, with or without its port."""
+    host, port = address
+    return host in among or f"{host}:{port}" in among or f"[{host}]:{port}" in among
 
 
 class PickingJob(InferenceJob):
@@ -37,19 +43,11 @@ class PickingJob(InferenceJob):
             raise NoHealthyBackend(self.requirements.model, {"among": sorted(self.among)}) from None
 
     def _snapshot(self) -> Snapshot:
-        snapshot = self.context.fleet.snapshot
-        if self.among is None:
-            return snapshot
-        rows = {model: tuple([each for each in row if self._may_go(each)]) for model, row in snapshot.models.items()}
-        return Snapshot({model: row for model, row in rows.items() if row})
-
-    def _may_go(self, candidate: Candidate) -> bool:
-        """Whether the address of ``candidate`` is one of those that the request may go to."""
-        among = self.among
-        assert among is not None
-        upstream = self.context.upstreams.get(candidate.backend)
-        host, port = upstream.address if upstream is not None else ("", 0)
-        return host in among or f"{host}:{port}" in among or f"[{host}]:{port}" in among
+        context, among = self.context, self.among
+        if among is None:
+            return context.fleet.snapshot
+        there = {name for name, each in context.upstreams.items() if is_among(each.address, among)}
+        return SomeBackends(context.fleet.snapshot, there)
 
     def _continuable(self, route: Route, body: bytes) -> bytes:
         """``body`` as it is: the gateway does not read this stream, so it cannot continue it."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from enginehouse.relay.pick import Pick, Picked
+import pytest
+
+from enginehouse.relay.pick import Pick, Picked, is_among
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
 from tests.support.served_gateway import MODEL, OpenGateway, ServedGateway
 
@@ -85,6 +87,13 @@ async def test_it_goes_only_where_it_may(house: OpenGateway, engine: StartEngine
             assert asker.choice is not None
             assert port in (None, asker.choice.addresses[0][1])
             pick.ended()
+
+
+@pytest.mark.parametrize(
+    ("among", "is_there"), [(["::1"], True), (["[::1]:80"], True), (["[::1]:81", "::2"], False), ([], False)]
+)
+def test_addresses_of_ipv6_are_known_with_and_without_their_port(among: list[str], is_there: bool) -> None:
+    assert is_among(("::1", 80), among) is is_there
 
 
 async def test_the_limits_of_addresses_hold(house: OpenGateway, engine: StartEngine, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import ClassVar, Final
 
 from enginehouse.domain.errors import CapabilityMismatch, ModelNotFound, RequestError
-from enginehouse.domain.replica import Candidate, Health, OneBackend, Route, Snapshot
+from enginehouse.domain.replica import Candidate, Health, Route, Snapshot, SomeBackends
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import InferenceRequest, Requirements
 from enginehouse.domain.ticket import Ticket
@@ -315,7 +315,7 @@ class Job(ABC):
     def _snapshot(self) -> Snapshot:
         """The replicas that may serve the request."""
         snapshot = self.context.fleet.snapshot
-        return OneBackend(snapshot, self.backend) if self.backend else snapshot
+        return SomeBackends(snapshot, (self.backend,)) if self.backend else snapshot
 
     def find_route(self, failed: tuple[str, ...]) -> tuple[Route, bytes] | None:
         """Another route and the body for it, or ``None`` if there is none."""
