@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from time import process_time
 
 import httpx
 import pytest
@@ -77,6 +78,12 @@ def test_only_the_field_is_kept() -> None:
         (part("model", b"x" * 17_000)[:-2], "'model' is too long"),
         (part("model", b"\xff") + b"--b-1--", "not valid UTF-8"),
         (b"--b-1\r\n" + b"x" * 17_000, "without an end of its headers"),
+        (b"--b-1\r\n" + b"x" * 17_000 + b"\r\n\r\n", "without an end of its headers"),
+        (part("x", b"1") * 1001, "more than 1000 parts"),
+        (part("x", b"", '; name="model"'), "'name' must stand once"),
+        (part("x", b"", '\r\ncontent-disposition : form-data; name="model"'), "'name' must stand once"),
+        (part("x", b"", "; NAME*=utf-8''model"), "'name' must stand once and plainly"),
+        (part("x", b"", "; name*0=mod; name*1=el"), "'name' must stand once and plainly"),
     ],
 )
 def test_a_form_without_one_model_is_refused(form: bytes, why: str) -> None:
@@ -86,7 +93,34 @@ def test_a_form_without_one_model_is_refused(form: bytes, why: str) -> None:
         read(form).found()
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'content-disposition: form-data; NAME = "model"',
+        b"CONTENT-DISPOSITION:form-data;name=model ",
+        b'x: y\r\ncontent-disposition: form-data;\r\n\tname="mo\\del"; filename="a\\"; name=x"',
+        b'content-disposition: form-data; flag; filename="name=a"; name="model"',
+        b'x: form-data; name="y"\r\ncontent-disposition: form-data; name="model',
+    ],
+)
+def test_a_name_may_be_written_in_many_ways(line: bytes) -> None:
+    assert read(b"--b-1\r\n" + line + b"\r\n\r\nm\r\n--b-1--").found().name == "m"
+
+
+@pytest.mark.parametrize("quoted", [b";", b"\\", b'"a";x="', b'\\";x="'])
+def test_long_heads_take_no_long_time(quoted: bytes) -> None:
+    head = b'content-disposition: form-data; name="x"; filename="' + (quoted * 16_000)[:16_000]
+    began = process_time()
+    reader = read((b"--b-1\r\n" + head + b"\r\n\r\n\r\n") * 64)
+    assert is_form([(b"content-type", b"multipart/form-data; boundary=b; a=" + head * 4)])
+    assert process_time() - began < 5
+    assert reader.model is None
+
+
 def test_a_form_needs_a_boundary() -> None:
+    twice = b"multipart/form-data; boundary=a; boundary=b"
+    with pytest.raises(InvalidRequest, match="'boundary' must stand once"):
+        FormReader([(b"content-type", twice)])
     with pytest.raises(InvalidRequest, match="no 'boundary'"):
         FormReader([(b"content-type", b"multipart/form-data")])
     assert not is_form([(b"content-type", b"application/json")])
