@@ -25,6 +25,8 @@ _PING_EVERY_S: Final = 20.0
 _PONG_WITHIN_S: Final = 120.0
 """Not shorter than an engine may stall: a client's pong waits behind messages that the engine has not yet taken."""
 _CLOSE_WITHIN_S: Final = 10.0
+_MOST_PINGS: Final = 1000
+"""While a client reads nothing: the answers to its pings wait for it, and no message does."""
 
 
 class Farewell(NamedTuple):
@@ -54,7 +56,7 @@ class ClientWebSocket(asyncio.Protocol):
         self._protocol = ServerProtocol(extensions=[deflate], max_size=largest, logger=_log)
         self._response: Response | None = None
         self._messages: deque[str | bytes] = deque()
-        self._pieces: list[bytes] = []
+        self._pieces = bytearray()  # a list of tiny pieces would take many times their bytes
         self._is_text = False
         self._farewell: Farewell | None = None
         self._changed = asyncio.Event()
@@ -64,6 +66,7 @@ class ClientWebSocket(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._pinged_at: float | None = None
+        self._pings = 0
 
     def open(
         self,
@@ -204,16 +207,21 @@ class ClientWebSocket(asyncio.Protocol):
             self._end(Farewell(_NO_CODE) if received is None else Farewell(received.code, received.reason))
         elif frame.opcode is Opcode.PONG:
             self._pinged_at = None
-        elif frame.opcode is not Opcode.PING:  # the protocol answers those
+        elif frame.opcode is Opcode.PING:  # the protocol answers it
+            self._pings += not self._writable.is_set()
+            if self._pings > _MOST_PINGS:
+                self._end(Farewell(_BROKEN))
+                self._transport.abort()
+        else:
             if frame.opcode is not Opcode.CONT:
                 self._is_text = frame.opcode is Opcode.TEXT
-                self._pieces = []
-            self._pieces.append(bytes(frame.data))
+                self._pieces.clear()
+            self._pieces += frame.data
             if frame.fin:
-                self._take_message(b"".join(self._pieces))
+                self._take_message(bytes(self._pieces))
 
     def _take_message(self, data: bytes) -> None:
-        self._pieces = []
+        self._pieces = bytearray()
         if self._farewell is not None:
             return
         try:
@@ -241,6 +249,7 @@ class ClientWebSocket(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._writable.set()
+        self._pings = 0
 
     def shutdown(self) -> None:
         """The server stops."""

@@ -105,6 +105,7 @@ async def ask_for_web_socket(engine: AskedEngine, subprotocols: Sequence[str], l
             ping_timeout=None,  # an engine that computes may have no time for pings
             close_timeout=_FAREWELL_S,
             max_size=largest,
+            max_queue=1,  # frame: each may be that large
             ssl=engine.tls,
             create_connection=_EngineSocket,
         )

@@ -1,8 +1,9 @@
-"""What a client's WebSocket does when the server stops."""
+"""A client's WebSocket: what it keeps of messages in pieces, and what it does when the server stops."""
 
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ class Opened:
     def __init__(self) -> None:
         self.transport = FakeTransport()
         self.connections: set[Any] = set()
+        self.received: list[str | bytes] = []
         self.socket = ClientWebSocket(self.transport, 1 << 20, self.connections)
 
     async def open(self) -> Opened:
@@ -32,8 +34,8 @@ class Opened:
         async def serve() -> None:
             await self.socket.accept(None, [])
             accepted.set()
-            while not isinstance(await self.socket.receive(), Farewell):
-                pass
+            while not isinstance(message := await self.socket.receive(), Farewell):
+                self.received.append(message)
 
         self.socket.open(b"/ws", HEADERS, b"", serve, set())
         await until(accepted.is_set)
@@ -43,6 +45,31 @@ class Opened:
 @pytest.fixture
 async def opened() -> Opened:
     return await Opened().open()
+
+
+async def test_a_message_in_tiny_pieces_takes_no_more_memory_than_its_bytes(opened: Opened) -> None:
+    nothing = b"\0\x80\0\0\0\0"
+    tiny = b"\0\x81\0\0\0\0x"
+    opened.socket.data_received(b"\2" + nothing[1:])
+    tracemalloc.start()
+    try:
+        for _ in range(20):
+            opened.socket.data_received(nothing * 500 + tiny * 500)
+        assert tracemalloc.get_traced_memory()[0] < 100_000
+    finally:
+        tracemalloc.stop()
+    opened.socket.data_received(b"\x80" + nothing[1:])
+    await until(lambda: opened.received == [b"x" * 10_000])
+
+
+async def test_a_client_that_pings_and_reads_nothing_is_cut_off(opened: Opened) -> None:
+    ping = b"\x89\x80\0\0\0\0"
+    opened.socket.data_received(ping * 5000)
+    opened.socket.pause_writing()
+    opened.socket.data_received(ping * 999)
+    assert not opened.transport.closing
+    opened.socket.data_received(ping * 2)
+    assert opened.transport.closing
 
 
 async def test_a_server_stops_while_a_client_closes_its_web_socket(opened: Opened) -> None:
