@@ -83,6 +83,9 @@ class OpenPicks:
     def keep(self, pick: Pick) -> str:
         """Keep ``pick`` until its end is reported. Returns its name in the log."""
         name = f"{self._prefix}{next(self._ids):x}"
+        oldest = next(iter(self._open), None)
+        if oldest is not None and self._open[oldest].has_ended:  # its end was not reported: Envoy may drop entries
+            del self._open[oldest]
         if self.logs:
             self._open[name] = pick
         else:
