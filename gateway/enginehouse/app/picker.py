@@ -16,7 +16,7 @@ from enginehouse.app.gateway import Gateway
 from enginehouse.app.reload import ConfigSource
 from enginehouse.config.load_config import LoadedConfig, load_config_or_embedded
 from enginehouse.config.secret_variables import secret_values
-from enginehouse.domain.errors import NoHealthyBackend, RequestError
+from enginehouse.domain.errors import ConfigError, NoHealthyBackend, RequestError
 from enginehouse.domain.replica import Health
 from enginehouse.domain.request import Headers
 from enginehouse.http.client_connection import ClientConnection
@@ -43,7 +43,12 @@ class Picker:
 
     def __init__(self, file: Path | None = None) -> None:
         def read() -> LoadedConfig:
-            return load_config_or_embedded(file, os.environ)
+            loaded = load_config_or_embedded(file, os.environ)
+            if loaded.config.guards:
+                remedy = "let the gateway itself relay the requests, or remove the guards"
+                with loaded.naming_file():
+                    raise ConfigError("guards see no request that a proxy carries", key="guards", remedy=remedy)
+            return loaded
 
         loaded = read()
         log = configure_logs(loaded.config.telemetry, secrets=secret_values(loaded.config))

@@ -49,6 +49,10 @@ class PickingJob(InferenceJob):
         there = {name for name, each in context.upstreams.items() if is_among(each.address, among)}
         return SomeBackends(context.fleet.snapshot, there)
 
+    def _counted(self, body: bytes) -> bytes:
+        """``body`` as it is: the client would get the usage, if the gateway asked for it."""
+        return body
+
     def _continuable(self, route: Route, body: bytes) -> bytes:
         """``body`` as it is: the gateway does not read this stream, so it cannot continue it."""
         return body

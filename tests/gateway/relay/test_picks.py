@@ -63,6 +63,17 @@ async def test_it_counts_as_load_until_its_end(house: OpenGateway, engine: Start
     assert (record.outcome, record.tokens_out, record.status) == ("served", 2, 200)
 
 
+async def test_a_stream_is_asked_as_it_came(house: OpenGateway, engine: StartEngine) -> None:
+    """What the gateway asks for besides, nobody would take out of the answer."""
+    gateway = await house(await engine(), await engine())
+    gateway.relay.context.asks_usage = True
+    body = {"model": MODEL, "messages": [], "stream": True}
+    asker, pick = ask(gateway, body)
+    assert asker.choice is not None
+    assert json.loads(asker.choice.body) == body
+    pick.ended()
+
+
 async def test_fallbacks_are_other_engines_in_their_order(house: OpenGateway, engine: StartEngine) -> None:
     engines = [await engine() for _ in range(3)]
     gateway = await house(*engines)
