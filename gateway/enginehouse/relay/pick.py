@@ -10,7 +10,7 @@ from enginehouse.domain.replica import ReplicaState, Route, Snapshot, SomeBacken
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.events.stream_form import stream_form
-from enginehouse.relay.heads import error_lines
+from enginehouse.relay.heads import AnswerHead, error_lines
 from enginehouse.relay.jobs.job import InferenceJob, Suspects
 from enginehouse.relay.request import CLIENT_LEFT, LiveRequests, Request
 from enginehouse.telemetry.answer_meter import NO_ANSWER, AnswerMeter
@@ -138,6 +138,7 @@ class Pick(Request):
         if self._status or attempt is None or attempt.answered_at:
             return
         now = self.job.context.clock.now()
+        attempt.head = AnswerHead(status, b"", None, False, False)
         attempt.begins_answer(now)
         self._meter = AnswerMeter(stream)
         took = now - attempt.sent_at if first_byte is None else first_byte

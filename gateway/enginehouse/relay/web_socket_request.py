@@ -131,8 +131,8 @@ class WebSocketRequest(Request):
             self._dispatch.lost(error)
             return
         attempt = self._dispatch.current()
-        attempt.begins_answer(attempt.upstream.clock.now())
         attempt.head = AnswerHead(self._answer, b"", None, False, False)
+        attempt.begins_answer(attempt.upstream.clock.now())
         self.job.context.fleet.succeeded(attempt.route.chosen.backend)
         if not self._opened.done():
             self._opened.set_result(None)

@@ -61,6 +61,7 @@ async def test_it_counts_as_load_until_its_end(house: OpenGateway, engine: Start
     assert pending(gateway) == 0
     [record] = [each.record for each in gateway.relay.context.activity.newest_first()]
     assert (record.outcome, record.tokens_out, record.status) == ("served", 2, 200)
+    assert [each.status for each in record.attempts] == [200]
 
 
 async def test_a_stream_is_asked_as_it_came(house: OpenGateway, engine: StartEngine) -> None:
