@@ -32,13 +32,12 @@ class UploadedForm:
         self._stream = stream
         self._admission = admission
         self._tasks = tasks
-        self._length = content_length(inbound.headers)
         self._reader = FormReader(inbound.headers)
-        self._upload = Upload(chunked=self._length is None)
+        self._upload = Upload(content_length(inbound.headers))
 
     def open(self, writer: ResponseWriter, path: str, headers: Headers) -> OpenExchange:
         """Make the exchange."""
-        kind = partial(UploadJob, reader=self._reader, upload=self._upload, length=self._length)
+        kind = partial(UploadJob, reader=self._reader, upload=self._upload)
         return self._admission.relay.open_job(kind, writer, path, headers)
 
     def begin(self, exchange: OpenExchange) -> None:

@@ -44,28 +44,19 @@ class FormJob(InferenceJob):
 class UploadJob(FormJob):
     """A ``POST`` of a form that may be too large to be kept. Its beginning, up to its model, is the ``body``.
 
-    The rest follows as ``upload``. ``length``: of the whole form in bytes, if the client announced it. An engine that
-    fails has read a part that the gateway no longer has, so the form is sent to no other one.
+    The rest follows as ``upload``. An engine that fails has read a part that the gateway no longer has, so the form is
+    sent to no other one.
     """
 
     repeatable = False
     retry_statuses: ClassVar[frozenset[int]] = frozenset()
 
     def __init__(
-        self,
-        context: RelayContext,
-        path: str,
-        headers: Headers,
-        request_id: bytes,
-        *,
-        reader: FormReader,
-        upload: Upload,
-        length: int | None,
+        self, context: RelayContext, path: str, headers: Headers, request_id: bytes, reader: FormReader, upload: Upload
     ) -> None:
         super().__init__(context, path, headers, request_id)
         self._reader = reader
-        self._length = length
-        self._framed = upload.framed
+        self._framed, self._length = upload.framed, upload.length
         self.upload = upload
 
     def _find_model(self) -> FormModel:

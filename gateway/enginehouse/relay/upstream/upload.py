@@ -24,14 +24,14 @@ class UploadTurn(Enum):
 class Upload:
     """Takes the pieces of a body as they come, and holds them until an engine reads them.
 
-    ``chunked``: the engine gets them as chunks (RFC 9112, 7.1), because the length of the body is unknown. ``taken``:
-    the bytes of all pieces.
+    ``length``: of the whole body in bytes, if the client announced it; else the engine gets chunks (RFC 9112, 7.1).
+    ``taken``: the bytes of all pieces.
     """
 
-    __slots__ = ("_chunked", "_connection", "_held", "_report", "_room", "_whole", "_writable", "taken")
+    __slots__ = ("_connection", "_held", "_report", "_room", "_whole", "_writable", "length", "taken")
 
-    def __init__(self, *, chunked: bool) -> None:
-        self._chunked = chunked
+    def __init__(self, length: int | None) -> None:
+        self.length = length
         self._connection: Connection | None = None
         self._report: Callable[[UploadTurn], None] | None = None
         self._held = bytearray()
@@ -60,7 +60,7 @@ class Upload:
     def end(self) -> None:
         """The body is whole."""
         self._whole = True
-        if self._chunked:
+        if self.length is None:
             self._held += b"0\r\n\r\n"
         self._send()
 
@@ -81,7 +81,7 @@ class Upload:
 
     def framed(self, piece: bytes) -> bytes:
         """``piece`` as it is written to the engine."""
-        return framed(piece) if self._chunked and piece else piece
+        return framed(piece) if self.length is None and piece else piece
 
     def _send(self) -> None:
         connection = self._connection
