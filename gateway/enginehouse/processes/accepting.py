@@ -55,13 +55,13 @@ class AcceptingServer(uvicorn.Server):
             application, path.admission, path.paths, Cors(path.config.server.cors), state.connections, state.tasks
         )
 
-    def after_start(self) -> None:
-        """Have garbage collected as suits a process that serves for months."""
+    async def main_loop(self) -> None:
+        """Look for a signal each second. uvicorn would do so ten times as often.
+
+        Garbage is collected as suits a process that serves for months.
+        """
         gc.freeze()  # also the few reference cycles of the start: to collect them would take a tenth of it
         gc.set_threshold(50_000, 20, 50)  # requests leave no cycles
-
-    async def main_loop(self) -> None:
-        """Look for a signal each second. uvicorn would do so ten times as often."""
         while not await self.on_tick(0):
             await wait_within(1.0, self.woken)
             self.woken.clear()

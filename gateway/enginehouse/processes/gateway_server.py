@@ -82,7 +82,6 @@ class GatewayServer(AcceptingServer):
             signalled = asyncio.ensure_future(self.woken.wait())
             await run_unless(signalled, self._workers.start())
             signalled.cancel()
-        self.after_start()
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
         self._loop.add_signal_handler(signal.SIGUSR2, self._replacement.start, "SIGUSR2")
         self._gateway.replace = self._replacement.replace

@@ -188,7 +188,6 @@ class WorkerServer(AcceptingServer):
         self._worker.start()
         await super().startup([])
         await self.accept()
-        self.after_start()
         self._worker.tell_ready()
 
     async def on_tick(self, counter: int) -> bool:
