@@ -84,13 +84,6 @@ class PlayedEngine:
         """The engine's clock in seconds: the end of its last step, or a later arrival while it was idle."""
         return self._core.now
 
-    def add(self, asked: TraceRequest, number: int, request: AnswerRecord, at: float) -> bool:
-        """Add request ``number`` of the trace at the time ``at``. Return ``False`` if it can never run."""
-        wanted = self.wanted(asked, number, at)
-        if wanted is not None:
-            self._begin(wanted, request, at)
-        return wanted is not None
-
     def wanted(
         self, asked: TraceRequest, number: int, at: float, *, id: str = "", made: int = 0, max_tokens: int | None = None
     ) -> RequestState | None:
@@ -120,11 +113,16 @@ class PlayedEngine:
         return wanted
 
     def attach(self, wanted: RequestState, request: AnswerRecord, at: float, copied: int = 0) -> None:
-        """Add a request that another engine began. The KV of its first ``copied`` tokens has been copied here."""
+        """Add a request. The KV of its first ``copied`` tokens has been copied here from another engine."""
         if copied:
             assert self._migrated_kv is not None
             self._migrated_kv.expect(wanted.request_id, copied)
-        self._begin(wanted, request, at)
+        self._interrupt()
+        self._is_even = False
+        if not self._live and not self.is_stepping:
+            self._core.wait_until(at)
+        self._live[wanted.request_id] = request
+        self._core.scheduler.add_request(wanted)
 
     def detach(self, request_id: str, id: str) -> tuple[RequestState, AnswerRecord]:
         """Remove a request without finishing it; return it, ready for another engine under ``id``, and its record."""
@@ -263,14 +261,6 @@ class PlayedEngine:
         kv_use = usage_after(state, self._num_due() if self._foreseen else 0)
         self.instance.peak_kv_use = max(self.instance.peak_kv_use, kv_use)
         return len(state.running) + len(state.waiting)
-
-    def _begin(self, wanted: RequestState, request: AnswerRecord, at: float) -> None:
-        self._interrupt()
-        self._is_even = False
-        if not self._live and not self.is_stepping:
-            self._core.wait_until(at)
-        self._live[wanted.request_id] = request
-        self._core.scheduler.add_request(wanted)
 
     def _interrupt(self) -> None:
         """Drop the foreseen steps: only the step in flight ends as planned."""
@@ -411,10 +401,13 @@ class Replay(EngineOwner):
         engine.close()
 
     def _admit(self, at: float, number: int, asked: TraceRequest) -> None:
+        wanted = self._engine.wanted(asked, number, at)
+        if wanted is None:
+            self.record.reject(TOO_LONG)
+            return
         request = _RecordedAnswer(asked.arrival, asked.input_length)
         request.record = self.record
-        if not self._engine.add(asked, number, request, at):
-            self.record.reject(TOO_LONG)
+        self._engine.attach(wanted, request, at)
 
 
 def entering(trace: Iterable[TraceRequest], outside: OutsideCosts) -> Iterator[tuple[float, int, TraceRequest]]:
