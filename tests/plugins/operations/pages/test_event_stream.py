@@ -19,7 +19,8 @@ from tests.support.page_facts import page_facts
 
 Event = tuple[str, dict[str, Any]]
 Pieces = AsyncGenerator[bytes, None]
-EVENTS = {name for name, _ in observer_check.events()}
+EVENTS = {name for name, _ in observer_check.events()} - {"serving"}
+"""Who watches sees by the answer itself that the gateway serves; ``serving`` is for its service manager."""
 
 DOWN = [{"backend": "a", "health": "unhealthy", "error": "refused", "draining": False}]
 
