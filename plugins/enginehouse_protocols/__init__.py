@@ -19,19 +19,6 @@ def register_protocols(register: Register[Any]) -> None:
     register("openai_paths", _openai_paths)
 
 
-@hookimpl
-def register_routes(register: Register[Any]) -> None:
-    """Offer the lists of models, and the other pages of protocols."""
-    register("models", _pages)
-
-
-def _pages() -> Any:
-    from enginehouse_protocols.model_list import ROUTES
-    from enginehouse_protocols.protocol_pages import ProtocolPages
-
-    return [*ROUTES, ProtocolPages()]
-
-
 def _messages() -> Protocol:
     """Anthropic's Messages, as its SDKs and Claude Code speak them."""
     from enginehouse_protocols.messages.protocol import Messages

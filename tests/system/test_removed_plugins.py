@@ -99,6 +99,12 @@ def test_check_names_what_a_configuration_needs_of_it(plugin: str, tmp_path: Pat
     assert remedy in first.remedy
 
 
+def test_only_its_own_plugin_takes_the_list_of_models_away() -> None:
+    for disabled, status in (("protocols", 200), ("model_list", 404)):
+        with RunningGateway(f'[plugins]\ndisabled = ["{disabled}"]\n') as gateway:
+            assert plain_httpx.get(f"{gateway.url}/v1/models").status_code == status
+
+
 def test_a_web_socket_that_nobody_serves_is_refused() -> None:
     with RunningGateway('[plugins]\ndisabled = ["web_sockets"]\n') as gateway:
         asks = {"connection": "upgrade", "upgrade": "websocket"}

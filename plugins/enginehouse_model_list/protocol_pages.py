@@ -15,7 +15,7 @@ from enginehouse import RequestError
 from enginehouse.errors import BodyTooLarge, ModelNotFound
 from enginehouse.pages import PageFacts
 from enginehouse.protocols import PageRequest
-from enginehouse_protocols.model_list import ModelEntries
+from enginehouse_model_list.model_list import ModelEntries
 
 _LARGEST: Final = 64 * 1024
 """Bytes of a body that is sent to a page of a protocol; these are asked for a name at most."""
