@@ -190,18 +190,16 @@ class Engine:
                 await self._look_ahead()
             yield
         finally:
+            if self.state is ReplicaState.PLACING and self._starting is None:
+                self._become(ReplicaState.STOPPED)
             if (place := self._kept) is not None:
                 self._kept = None
                 await self.launches.release(self.name, place)
 
     async def _look_ahead(self) -> None:
-        state, self.problem = self.state, ""
         self.errors.first_line = self.log.written
         try:
             await self._find_room()
-        except asyncio.CancelledError:
-            self._become(state)
-            raise
         except Exception as error:
             self._become(ReplicaState.FAILED, str(error))
             raise
