@@ -42,6 +42,10 @@ def seen(home: ReloadedGateway) -> Any:
     status = home.process.status()
     for worker in status["workers"]:
         del worker["loop_busy"]
+    for replica in status["replicas"]:  # the gateway measures engines from time to time, and caches grow
+        replica["memory"] = bool(replica["memory"])
+    for host in status["hosts"]:
+        host["used"], host["replicas"] = bool(host["used"]), list(host["replicas"])
     return {key: value for key, value in status.items() if key != "uptime_s"}, home.running(), home.pids()
 
 
