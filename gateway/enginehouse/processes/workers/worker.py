@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import pickle
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from enginehouse.aio.slow_work import run_slowly
 from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.aio.timeouts import run_within
 from enginehouse.app.build import build_drivers
 from enginehouse.app.build_router import RouterPlugins, new_router
 from enginehouse.app.callers import Callers
 from enginehouse.app.findings import Findings
 from enginehouse.app.path_plugins import PathPlugins
+from enginehouse.app.plan import LONGEST_S
 from enginehouse.app.request_path import PathChange, RequestPath
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import CannotContinue
@@ -148,6 +151,7 @@ class Worker:
         self.pages = OwnerPages(channel.send)
         self._tasks = BackgroundTasks()
         self._events: RequestEvents | None = None
+        self._hangs = False
         self._share_load(first.columns)
         for part in (self, self.queues, self.pages):
             channel.attach(part)
@@ -190,7 +194,7 @@ class Worker:
         router = new_router(path.config, config, path.registry, findings)
         findings.check()
         self._channel.hold()
-        self._tasks.start(self._change(configuration, asyncio.to_thread(PathChange, path, config, drivers, router)))
+        self._tasks.start(self._change(configuration, run_slowly(PathChange, path, config, drivers, router)))
 
     def follow(self, backends: list[tuple[BackendView, BackendPlace]]) -> None:
         """Take over the state of backends."""
@@ -256,9 +260,9 @@ class Worker:
 
     # --- inside
 
-    async def _change(self, configuration: Configuration, making: Awaitable[PathChange]) -> None:
+    async def _change(self, configuration: Configuration, making: Coroutine[Any, Any, PathChange]) -> None:
         try:
-            change = await making
+            change = await run_within(LONGEST_S, making)
             change.complete()
             change.carry_out()
             self.version = configuration.version
@@ -266,10 +270,15 @@ class Worker:
                 del self.queues.by_backend[name]
             self._share_load(configuration.columns)
             self.tell_ready()
+        except TimeoutError:
+            _log.error("A driver has not returned for %g s, so another worker must take this one's place", LONGEST_S)
+            self._hangs = True
         finally:
             self._channel.take_held()
 
     def _beat(self) -> None:
+        if self._hangs:  # the owner replaces a worker that does not beat
+            return
         self._board.beats[self.number] = self._now()
         self._outcomes.flush()
         if news := self.relay.context.router.strategies.news():

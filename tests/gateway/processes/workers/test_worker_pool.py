@@ -14,7 +14,7 @@ import pytest
 
 from enginehouse.app import Gateway
 from enginehouse.app.request_path import PathChange
-from enginehouse.config.schema import Config, ModelSettings, PluginSettings
+from enginehouse.config.schema import Config, ModelSettings, PluginSettings, ServerSettings
 from enginehouse.domain.replica import replica_name
 from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.services import FoundBackend
@@ -141,3 +141,21 @@ async def test_requests_go_on_while_a_worker_changes_its_configuration(monkeypat
         wanted.set()
         await until(lambda: all(worker.version == current.version for worker in workers))
         await until(lambda: all(worker.path.fleet.view("new") == current.path.fleet.view("new") for worker in workers))
+
+
+async def test_a_worker_whose_driver_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends, killed = threading.Event(), list[int]()
+
+    def hang(*_: object) -> PathChange:
+        ends.wait(20)
+        raise AssertionError
+
+    async with pooled(config=Config(server=ServerSettings(worker_timeout=1.0))) as forks:
+        monkeypatch.setattr("enginehouse.processes.workers.worker.PathChange", hang)
+        monkeypatch.setattr("enginehouse.processes.workers.worker.LONGEST_S", 0.01)
+        monkeypatch.setattr(forks, "kill", killed.append)
+        forks.pool.gateway.current.joined.found = {"new": FoundBackend(url="http://127.0.0.1:9", models=["m"])}
+        forks.pool.gateway.current.rejoin()
+        await until(lambda: len(killed) == 2)
+        await forks.pool.refresh()  # until then they hear what the owner says
+        ends.set()
