@@ -35,8 +35,8 @@ PLUGINS: Mapping[str, str] = {
 }
 """Kinds that have a driver of their own, in the plugin ``enginehouse-NAME``."""
 _VERSION = re.compile(r"/v1/?$")
-_VARIABLE = re.compile(r"(?:os\.environ/|\$\{env:|\$\{?)(?P<name>[A-Za-z_]\w*)(?P<default>:-[^}]*)?\}?")
-"""As LiteLLM, shells and, with its variables written out, llama-swap have it."""
+_VARIABLE = re.compile(r"(?:os\.environ/|\$\{?)(?P<name>[A-Za-z_]\w*)(?P<default>:-[^}]*)?\}?")
+"""As LiteLLM and shells have it."""
 
 
 class Backends:
@@ -98,11 +98,14 @@ def name_of(url: str) -> str:
         return "backend"
 
 
-def secret(table: Table, *keys: str | int, text: str | None = None) -> str:
-    """The secret ``text``, by default the one at ``keys``; ``env:NAME`` if it names a variable. No note contains it."""
+def secret(table: Table, *keys: str | int, text: str | None = None, variable: re.Pattern[str] = _VARIABLE) -> str:
+    """The secret ``text``, by default the one at ``keys``; ``env:NAME`` if it names a variable. No note contains it.
+
+    ``variable``: how one is written, with the groups ``name`` and ``default``.
+    """
     if text is None:
         text = table.text(str(keys[0]))
-    if found := _VARIABLE.fullmatch(text):
+    if found := variable.fullmatch(text):
         if found["default"]:
             table.note("its default is left out: the variable must be set", *keys)
         return f"env:{found['name']}"

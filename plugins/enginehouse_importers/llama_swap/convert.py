@@ -18,7 +18,7 @@ from enginehouse_importers.llama_swap.models import (
     read_shown,
     without_comments,
 )
-from enginehouse_importers.llama_swap.peers import read_peers
+from enginehouse_importers.llama_swap.peers import VARIABLE, read_peers
 from enginehouse_importers.llama_swap.scheduling import read_scheduling, swapping_group
 
 _FIRST_PORT = 5800
@@ -185,7 +185,8 @@ def _filled(id: str, data: Mapping[str, Any], port: int) -> dict[str, Any]:
 
 
 def _keys(top: Table) -> list[dict[str, Any]]:
-    found = (secret(top, "apiKeys", position, text=text) for position, text in enumerate(top.texts("apiKeys")))
+    texts = enumerate(top.texts("apiKeys"))
+    found = (secret(top, "apiKeys", position, text=text, variable=VARIABLE) for position, text in texts)
     secrets = dict.fromkeys(filter(None, found))
     if secrets:
         top.note("every key has admin = true, as in llama-swap; remove it from keys that only send requests", "apiKeys")

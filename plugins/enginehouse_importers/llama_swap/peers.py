@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -11,6 +12,8 @@ from enginehouse_importers.kit.table import Table
 from enginehouse_importers.llama_swap.filters import read_filters
 from enginehouse_importers.llama_swap.models import read_timeouts
 
+VARIABLE = re.compile(r"\$\{env:(?P<name>\w+)(?P<default>)\}")
+"""A ``$`` without ``{env:`` is part of a secret."""
 _LAST_CHOICE = 100
 """A priority at which ``smart`` prefers any other backend."""
 
@@ -51,7 +54,7 @@ def _read_peer(
     backend: dict[str, Any] = {"driver": "openai", "url": url, "models": models}
     if any(model in shared for model in models):
         backend["priority"] = _LAST_CHOICE
-    if key := secret(table, "apiKey"):
+    if key := secret(table, "apiKey", variable=VARIABLE):
         backend["api_key"] = key
     peers.backends[_free(table, name, {*taken, *peers.backends})] = backend | read_timeouts(table.table("timeouts"))
     _read_filters(table, [model for model in models if model not in shared], peers)

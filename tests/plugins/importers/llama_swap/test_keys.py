@@ -330,3 +330,14 @@ def test_no_note_contains_a_secret() -> None:
     notes = convert(text).notes
     assert len(notes) >= 8
     assert "hush" not in str(notes)
+
+
+def test_a_dollar_in_a_secret_is_no_variable() -> None:
+    text = """
+    apiKeys: [$ecret, '${env.TEAM_KEY}']
+    peers: {p: {proxy: 'http://h', apiKey: $ecret, models: [a]}}
+    models: {m: {cmd: 'x --port ${PORT}'}}
+    """
+    config = convert(text).config
+    assert [key["key"] for key in config["auth"]["keys"]] == ["$ecret", "env:TEAM_KEY"]
+    assert config["backends"]["p"]["api_key"] == "$ecret"
