@@ -163,34 +163,46 @@ def skip_or_raise(config: Config, error: PluginError) -> None:
 
 
 def check_parameters(config: Config, registry: Registry) -> None:
-    """Raise ``ConfigError`` for a table or a parameter that no installed type has: it would silently do nothing."""
+    """Raise ``ConfigErrors``, or the only ``ConfigError``, for tables and parameters that no installed type has.
+
+    They would silently do nothing.
+    """
+    findings = Findings()
     for table in plugin_tables(config.plugins, _NAMES):
-        kinds = [table.kind] if table.kind else _NAMES
-        known = sorted({type for kind in kinds for type in registry.types(kind)})
-        if table.type not in known:
-            raise ConfigError(
-                f"no plugin registers a {table.kind or 'type'} '{table.type}'",
-                key=table.key,
-                remedy=did_you_mean(table.type, known) or "install the plugin or remove the table",
-            )
-        if not isinstance(table.parameters, Mapping):
-            raise ConfigError(
-                f"is not a table: '{table.kind}' is a kind of plugins",
-                key=table.key,
-                remedy=f"write the parameters into [plugins.{table.kind}.TYPE]",
-            )
-        having = [kind for kind in kinds if kind != _IMPORTED_LATE and table.type in registry.types(kind)]
-        if having:
-            _check_names(table, [registry.get(kind, table.type) for kind in having])
+        with findings.collecting():
+            _check_table(table, registry, findings)
+    findings.check()
 
 
-def _check_names(table: PluginTable, entries: Sequence[Registered]) -> None:
-    """Raise ``ConfigError`` for a parameter that none of ``entries`` has: not each of them is made at start."""
+def _check_table(table: PluginTable, registry: Registry, findings: Findings) -> None:
+    kinds = [table.kind] if table.kind else _NAMES
+    known = sorted({type for kind in kinds for type in registry.types(kind)})
+    if table.type not in known:
+        raise ConfigError(
+            f"no plugin registers a {table.kind or 'type'} '{table.type}'",
+            key=table.key,
+            remedy=did_you_mean(table.type, known) or "install the plugin or remove the table",
+        )
+    if not isinstance(table.parameters, Mapping):
+        raise ConfigError(
+            f"is not a table: '{table.kind}' is a kind of plugins",
+            key=table.key,
+            remedy=f"write the parameters into [plugins.{table.kind}.TYPE]",
+        )
+    having = [kind for kind in kinds if kind != _IMPORTED_LATE and table.type in registry.types(kind)]
+    if having:
+        _check_names(table, [registry.get(kind, table.type) for kind in having], findings)
+
+
+def _check_names(table: PluginTable, entries: Sequence[Registered], findings: Findings) -> None:
+    """Find the parameters that none of ``entries`` has: not each of them is made at start."""
     configs = [getattr(entry.factory, "Config", None) for entry in entries]
     known = {name for config in configs if config for name in config.__struct_encode_fields__}
-    unknown = [name for name in table.parameters if name not in known]
     owner, config = next(((each, had) for each, had in zip(entries, configs, strict=True) if had), (entries[0], None))
-    check_names(config, unknown, table=table.key, owner=str(owner))
+    for name in table.parameters:
+        if name not in known:
+            with findings.collecting():
+                check_names(config, [name], table=table.key, owner=str(owner))
 
 
 def _takes_parameters(registry: Registry, kind: str, type: str) -> bool:

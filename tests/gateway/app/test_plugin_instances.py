@@ -9,7 +9,7 @@ import pytest
 
 from enginehouse.app.plugin_instances import check_parameters, create
 from enginehouse.config.schema import Config, PluginSettings
-from enginehouse.domain.errors import ConfigError
+from enginehouse.domain.errors import ConfigError, ConfigErrors
 from enginehouse.plugin_manager.registry import Registered, Registry
 
 ORIGIN = {"entry_point": "acme", "module": "acme", "distribution": "enginehouse-acme", "version": "1"}
@@ -104,6 +104,14 @@ def test_a_table_or_a_parameter_of_nothing_is_refused(registry: Registry, parame
         check_parameters(config(parameters), registry)
     assert caught.value.key == key
     assert caught.value.remedy
+
+
+def test_all_tables_and_parameters_of_nothing_are_told_at_once(registry: Registry) -> None:
+    with pytest.raises(ConfigErrors) as caught:
+        check_parameters(config({"laod": {}, "load": {"wieght": 1, "limti": 1}, "own": {"c": 1}}), registry)
+    assert [each.key for each in caught.value.errors] == [
+        *("plugins.laod", "plugins.load.wieght", "plugins.load.limti", "plugins.own.c")
+    ]
 
 
 def test_a_shared_table_has_the_parameters_of_all_kinds(registry: Registry) -> None:
