@@ -47,6 +47,8 @@ def test_usage_is_cut_out_with_its_own_event() -> None:
     chunk = event({"choices": [{"text": "a"}], "usage": {"prompt_tokens": 1}})
     last = event({"choices": [], "usage": {"prompt_tokens": 1}})
     assert cut(chunk + last + b"data: [DONE]\n\n") == event({"choices": [{"text": "a"}]}) + b"data: [DONE]\n\n"
+    assert cut(b"id: 1\n" + chunk) == b"id: 1\n" + event({"choices": [{"text": "a"}]})
+    assert cut(b'data: {"choices":[{}],\ndata: "usage":{"a":1}}\n\n') == b'data: {"choices":[{}]}\n\n'
 
 
 def spaced(chunk: Any) -> bytes:

@@ -49,17 +49,18 @@ def cut_usage(piece: bytes) -> bytes:
     kept, start = [], 0
     for event in read_events(piece):
         if not _NO_CHOICES.search(piece, start, event.end):
-            kept.append(_without_usage(event.data or b"") or piece[start : event.end])
+            kept.append(_without_usage(piece[start : event.end], event.data or b""))
         start = event.end
     return b"".join(kept)
 
 
-def _without_usage(data: bytes) -> bytes:
-    """The event with ``data`` but for its usage; empty if it has none."""
+def _without_usage(event: bytes, data: bytes) -> bytes:
+    """``event``, which has ``data``, but for its usage."""
     try:
         fields = _fields(data) if _USAGE in data else {}
     except (ValueError, RecursionError):
-        return b""
+        return event
     if not bytes(fields.pop("usage", b"")).startswith(b"{"):
-        return b""
-    return b"data: %s\n\n" % msgspec.json.encode(fields)
+        return event
+    rest = msgspec.json.encode(fields)
+    return event.replace(data, rest) if data in event else b"data: %s\n\n" % rest
