@@ -175,11 +175,11 @@ class WebSocketPipe:
             await self._close_client(
                 _GOING_AWAY if isinstance(error, (LoadFailed, ShuttingDown)) else _POLICY, error.message
             )
-            await self._engine.close(_GOING_AWAY)
+            await self._close_engine(_GOING_AWAY)
         elif up.cancelled():
             await self._close_client(*_as_sent(down.result(), _BAD_GATEWAY))
         else:
-            await self._engine.close(*_as_sent(up.result(), _GOING_AWAY))
+            await self._close_engine(*_as_sent(up.result(), _GOING_AWAY))
 
     async def _up(self) -> Farewell:
         """Carry the client's messages to the engine."""
@@ -199,6 +199,15 @@ class WebSocketPipe:
                 await self._client.send(await self._engine.recv())
         except ConnectionClosed as closed:
             return Farewell(closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else Farewell(_BROKEN, str(closed))
+
+    async def _close_engine(self, code: int, reason: str = "") -> None:
+        """Its answer stands behind the messages that it has sent meanwhile: they are read, and dropped."""
+        await asyncio.gather(self._engine.close(code, reason), self._drop_messages())
+
+    async def _drop_messages(self) -> None:
+        with contextlib.suppress(ConnectionClosed):
+            while True:
+                await self._engine.recv()
 
     async def _close_client(self, code: int, reason: str) -> None:
         short = reason.encode()[:_LONGEST_REASON].decode(errors="ignore")

@@ -18,6 +18,7 @@ SEEDS = {
     621852: "the gateway stops while a server that loads models itself unloads one, and hangs",
     665924: "a reload removes a model that is being loaded, and another one needs its memory in the same step",
     699443: "a stream that progress has begun, under another name, is answered with JSON",
+    1100132: "the client of a WebSocket leaves when its engine has sent messages and its farewell",
 }
 
 

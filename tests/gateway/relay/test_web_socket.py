@@ -13,6 +13,7 @@ from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
+from enginehouse_web_sockets import engine_socket
 from tests.support.served_gateway import OpenGateway
 from tests.support.waiting import settled, within
 from tests.support.web_sockets import Dial, StartSocketEngine, accepted, farewell, hold
@@ -239,6 +240,24 @@ async def test_a_side_that_breaks_off_ends_the_other(
     ends = [client, served.sockets[0]] if first == "client" else [served.sockets[0], client]
     ends[0].transport.abort()
     assert (await farewell(ends[1]))[0] == code
+    await gateway.quiet()
+
+
+async def test_an_engine_hears_at_once_that_the_client_of_its_many_messages_has_left(
+    house: OpenGateway, socket_engine: StartSocketEngine, dial: Dial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_socket, "_FAREWELL_S", 3600)
+    sent: list[int] = []
+
+    async def much(socket: ServerConnection) -> None:
+        await send_many(socket, sent)
+
+    served = await socket_engine(much)
+    gateway = await house(served)
+    client = await dial(gateway, max_queue=1, compression=None)
+    await settled(lambda: len(sent))
+    client.transport.abort()
+    assert (await farewell(served.sockets[0]))[0] == 1001
     await gateway.quiet()
 
 
