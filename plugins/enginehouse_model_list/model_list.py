@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -14,7 +13,7 @@ from starlette.routing import Route
 from enginehouse import Candidate, Capabilities, Health, ReplicaState, RequestError
 from enginehouse.callers import AdmittedCaller
 from enginehouse.errors import ModelNotFound
-from enginehouse.pages import PageFacts
+from enginehouse.pages import PageFacts, json_response
 
 _WORDS = {
     ReplicaState.READY: "loaded",
@@ -97,17 +96,13 @@ class ModelEntries:
 async def _list(request: Request) -> Response:
     """``GET /v1/models``."""
     cards = ModelEntries(request).listed()
-    return _json(_anthropic(cards) if _ANTHROPIC in request.headers else {"object": "list", "data": cards})
+    return json_response(_anthropic(cards) if _ANTHROPIC in request.headers else {"object": "list", "data": cards})
 
 
 async def _one(request: Request) -> Response:
     """``GET /v1/models/{id}``."""
     card = ModelEntries(request).one(request.path_params["id"])
-    return _json(_anthropic_model(card) if _ANTHROPIC in request.headers else card)
-
-
-def _json(content: object) -> Response:
-    return Response(msgspec.json.encode(content), media_type="application/json")
+    return json_response(_anthropic_model(card) if _ANTHROPIC in request.headers else card)
 
 
 def _anthropic(cards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
