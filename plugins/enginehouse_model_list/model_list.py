@@ -29,7 +29,7 @@ _CAPABILITIES = ("vision", "tools", "json_mode", "embeddings")
 
 
 class ModelEntries:
-    """The entries that whoever sends ``request`` may use. Raises ``Unauthorized``.
+    """The entries that the sender of ``request`` may use. Raises ``Unauthorized``.
 
     ``caller``: the name of the sender's key; empty if no keys are set.
     """

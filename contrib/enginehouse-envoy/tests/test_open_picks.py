@@ -10,7 +10,7 @@ from enginehouse.picking import Pick
 
 
 class Kept:
-    """A request. ``has_ended``: by itself, because nobody has reported its end for long."""
+    """A pick. ``has_ended``: it has ended by itself, because nobody reported its end in time."""
 
     def __init__(self) -> None:
         self.has_ended = False

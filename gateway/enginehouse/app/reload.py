@@ -15,12 +15,12 @@ import msgspec
 from enginehouse.aio.slow_work import run_slowly
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import run_within
-from enginehouse.app import plan
 from enginehouse.app.callers import Callers
 from enginehouse.app.config_change import ConfigChange, CurrentConfig
 from enginehouse.app.config_diff import ConfigDiff
 from enginehouse.app.needs import unmet_needs
 from enginehouse.app.path_plugins import PathPlugins
+from enginehouse.app.plan import LONGEST_S, warn_of_missing
 from enginehouse.app.services.service_runner import ServiceRuns, Services, prepare_services
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
@@ -160,7 +160,7 @@ class Reloader:
             if not dry_run:
                 self.carry_out(change, services)
                 _log_changes(change.diff, warnings)
-            await plan.warn_of_missing(change.context)
+            await warn_of_missing(change.context)
             return Reloaded(
                 applied=not dry_run,
                 file=str(loaded.file) if loaded.file else None,
@@ -191,10 +191,10 @@ class Reloader:
     async def _work_out(self, change: ConfigChange) -> None:
         """Work ``change`` out in a thread, which is left alone if it takes too long."""
         try:
-            await run_within(plan.LONGEST_S, run_slowly(change.work_out))
+            await run_within(LONGEST_S, run_slowly(change.work_out))
         except TimeoutError:
             who = f"the driver '{change.plan.asked}' hangs: it" if change.plan.asked else "the drivers hang: this"
-            problem = f"{who} has not returned for {plan.LONGEST_S:g} s"
+            problem = f"{who} has not returned for {LONGEST_S:g} s"
             if not change.plan.asked:
                 raise ConfigError(problem) from None
             raise self._current.path.registry.get("driver", change.plan.asked).error(problem) from None

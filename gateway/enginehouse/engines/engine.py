@@ -499,7 +499,7 @@ class Engine:
         After any exception, no process is left, and no place is taken. Raises ``LoadFailed``.
         """
         limits, place = StartLimits(self.managed.model, self.log), None
-        self._limits = limits  # it stands for this start: what goes on of an earlier one must change nothing
+        self._limits = limits  # they identify this start: an earlier one that still runs must change nothing
         try:
             if run is None:
                 self.errors.first_line = self.log.written

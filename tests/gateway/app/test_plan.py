@@ -220,12 +220,12 @@ async def test_a_gateway_that_ends_during_a_reload_is_not_changed(changing: Chan
 async def test_a_driver_that_hangs_is_named_and_holds_up_no_later_reload(
     changing: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan_module, "LONGEST_S", 0.01)
+    monkeypatch.setattr("enginehouse.app.reload.LONGEST_S", 0.01)
     hanging = await changing.begin()
     with pytest.raises(PluginError, match=r"plugin 'acme' .*the driver 'files' hangs: it has not returned for 0\.01 s"):
         await hanging
     Files.may_look.set()
-    monkeypatch.setattr(plan_module, "LONGEST_S", 20)
+    monkeypatch.setattr("enginehouse.app.reload.LONGEST_S", 20)
     await changing.gateway.reloader.reload()
     assert changing.gateway.config.models["m"].path == "q"
 

@@ -65,7 +65,7 @@ async def test_it_counts_as_load_until_its_end(house: OpenGateway, engine: Start
 
 
 async def test_a_stream_is_asked_as_it_came(house: OpenGateway, engine: StartEngine) -> None:
-    """What the gateway asks for besides, nobody would take out of the answer."""
+    """Nobody would remove from the answer what the gateway adds to the question."""
     gateway = await house(await engine(), await engine())
     gateway.relay.context.asks_usage = True
     body = {"model": MODEL, "messages": [], "stream": True}

@@ -76,7 +76,7 @@ class ReplayWorld(EngineOwner):
     ``clients``: those that wait for answers, by the number of their request. ``submit`` gets each request at its
     arrival. ``routed`` gets the number of a request that reaches an engine, and that engine's backend. ``fail`` gets an
     error that ends the replay. ``transfer``: the link between engines. ``looks_ahead``: whether steady steps are
-    foreseen. ``catch_ups``: one for each engine, which sends the tokens that nobody has looked at. ``began``: the time
+    foreseen. ``catch_ups``: each makes one engine send the tokens of foreseen steps. ``began``: the time
     of the first arrival. Nothing happens before ``begin``.
     """
 
