@@ -55,7 +55,7 @@ class _EngineEnds:
     """The ends of one replica's engine. ``exits``: how often it has exited by itself, and ``exit`` is the next time.
 
     ``stop``: is stopping it. ``retirement``: drains it, until ``drained``, and then stops it. ``is_unloaded``: by an
-    operator, until it is loaded again.
+    operator, until it is loaded again. ``is_removed``: the host had the replica no longer, but requests in flight.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class _EngineEnds:
         self.stop: asyncio.Task[None] | None = None
         self.retirement: asyncio.Task[None] | None = None
         self.drained = asyncio.Event()
-        self.is_unloaded = False
+        self.is_unloaded = self.is_removed = False
 
 
 class HostQueue(RequestQueue):
@@ -144,7 +144,10 @@ class HostQueue(RequestQueue):
         self._idle.used(replica, self.now(), caller, keep_alive)
         self._handle(self._scheduler.on_serve_done, replica)
         if not self._granted[replica]:
-            self._ends[replica].drained.set()  # the scheduler knows already
+            ends = self._ends[replica]
+            ends.drained.set()  # the scheduler knows already
+            if ends.is_removed and self.replica_state(replica) is None:
+                self.forget(replica)
 
     def due(self, ttls: Mapping[str, float]) -> Sequence[str]:
         """The replicas to put to sleep or to stop now, as ``IdleReplicas.due``."""
@@ -170,8 +173,10 @@ class HostQueue(RequestQueue):
             self._engines.unloaded(replica)
 
     def forget(self, replica: str) -> None:
-        """Forget a replica that the host has no longer, unless requests of it are in flight still."""
-        if not self._granted[replica]:
+        """Forget a replica that the host has no longer, as soon as none of its requests is in flight."""
+        if self._granted[replica]:
+            self._ends[replica].is_removed = True
+        else:
             for known in (self._granted, self._last_use, self._ends, self._swaps.fastest):
                 known.pop(replica, None)
 
@@ -313,7 +318,7 @@ class HostQueue(RequestQueue):
             ends.drained.clear()
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(ends.drained.wait(), within)
-        if ends.retirement is not None:  # else it was stopped already, and another engine may run in its place
+        if ends.retirement is asyncio.current_task():  # else it has stopped, and another engine may run in its place
             self.stop([replica], None)
         if ends.stop is not None:
             await asyncio.shield(ends.stop)  # no variable: a failure would refer to the task that raised it

@@ -92,6 +92,24 @@ async def test_the_retirement_of_an_engine_that_exited_does_not_stop_the_next_on
     assert stage.engines.stopped == []
 
 
+async def test_the_retirement_of_an_engine_that_exited_does_not_end_that_of_the_next_one(stage: QueueStage) -> None:
+    stage.request("a")
+    first = stage.retire("a", within=0.01)
+    await asyncio.sleep(0)  # it waits for the request
+    stage.engines.shown["a"] = ReplicaState.FAILED
+    stage.queue.exited("a")
+    again = stage.request("a")
+    await until(lambda: again.heard == ["granted"])
+    second = stage.retire("a")
+    await first
+    assert stage.engines.stopped == [], "the next engine has more time"
+    stage.engines.may_stop.set()
+    stage.queue.served("a")
+    stage.queue.served("a")
+    await second
+    assert stage.engines.stopped == [("a", None)]
+
+
 async def test_a_grant_that_is_not_wanted_does_not_delay_a_retirement(stage: QueueStage) -> None:
     stage.queue.submit(stage.ticket("a"), FakeHolder(wanted=False))
     stage.engines.may_stop.set()
@@ -125,6 +143,6 @@ async def test_a_removed_replica_is_forgotten_once_it_serves_nobody() -> None:
     stage.queue.exited("a")
     stage.queue.forget("a")
     assert stage.queue.generation("a") == 1, "its request must learn that the engine has exited"
+    del stage.engines.shown["a"]
     stage.queue.served("a")
-    stage.queue.forget("a")
     assert stage.queue.generation("a") == 0
