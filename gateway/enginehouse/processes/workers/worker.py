@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import pickle
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -188,13 +188,8 @@ class Worker:
 
         A thread does the larger part of it, so that requests go on. What the owner says next is of that configuration.
         """
-        path, config = self.path, _share_of(pickle.loads(configuration.config), self._board.workers)
-        drivers = build_drivers(config, path.registry, path.drivers, path.outside)
-        findings = Findings()
-        router = new_router(path.config, config, path.registry, findings)
-        findings.check()
         self._channel.hold()
-        self._tasks.start(self._change(configuration, run_slowly(PathChange, path, config, drivers, router)))
+        self._tasks.start(self._change(configuration))
 
     def follow(self, backends: list[tuple[BackendView, BackendPlace]]) -> None:
         """Take over the state of backends."""
@@ -260,9 +255,9 @@ class Worker:
 
     # --- inside
 
-    async def _change(self, configuration: Configuration, making: Coroutine[Any, Any, PathChange]) -> None:
+    async def _change(self, configuration: Configuration) -> None:
         try:
-            change = await run_within(LONGEST_S, making)
+            change = await run_within(LONGEST_S, self._prepared(configuration))
             change.complete()
             change.carry_out()
             self.version = configuration.version
@@ -273,8 +268,18 @@ class Worker:
         except TimeoutError:
             _log.error("A driver has not returned for %g s, so another worker must take this one's place", LONGEST_S)
             self._hangs = True
+        except Exception:
+            _log.exception("A worker could not take the new configuration, and goes on with the one before")
         finally:
             self._channel.take_held()
+
+    async def _prepared(self, configuration: Configuration) -> PathChange:
+        path, config = self.path, _share_of(pickle.loads(configuration.config), self._board.workers)
+        drivers = build_drivers(config, path.registry, path.drivers, path.outside)
+        findings = Findings()
+        router = new_router(path.config, config, path.registry, findings)
+        findings.check()
+        return await run_slowly(PathChange, path, config, drivers, router)
 
     def _beat(self) -> None:
         if self._hangs:  # the owner replaces a worker that does not beat

@@ -159,3 +159,23 @@ async def test_a_worker_whose_driver_hangs_is_replaced(monkeypatch: pytest.Monke
         await until(lambda: len(killed) == 2)
         await forks.pool.refresh()  # until then they hear what the owner says
         ends.set()
+
+
+async def test_a_worker_that_fails_to_change_its_configuration_says_so_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no more files")
+
+    async with pooled() as forks:
+        current, workers = forks.pool.gateway.current, list(forks.workers.values())
+        with monkeypatch.context() as patched:
+            patched.setattr("enginehouse.processes.workers.worker.build_drivers", fail)
+            current.joined.found = {"new": FoundBackend(url="http://127.0.0.1:9", models=["m"])}
+            current.rejoin()
+            await until(lambda: caplog.text.count("could not take the new configuration") == 2)
+        assert "no more files" in caplog.text
+        await forks.pool.refresh()  # they hear what the owner says
+        current.joined.found = {"newer": FoundBackend(url="http://127.0.0.1:9", models=["m"])}
+        current.rejoin()
+        await until(lambda: all(worker.version == current.version for worker in workers))
