@@ -27,6 +27,8 @@ _PONG_WITHIN_S: Final = 120.0
 _CLOSE_WITHIN_S: Final = 10.0
 _MOST_PINGS: Final = 1000
 """While a client reads nothing: the answers to its pings wait for it, and no message does."""
+_PIECE: Final = 4096
+"""Bytes that are parsed at once. Compressed, they may be a thousand times as many of messages, all of which are kept."""
 
 
 class Farewell(NamedTuple):
@@ -55,6 +57,7 @@ class ClientWebSocket(asyncio.Protocol):
         )
         self._protocol = ServerProtocol(extensions=[deflate], max_size=largest, logger=_log)
         self._response: Response | None = None
+        self._unread = bytearray()
         self._messages: deque[str | bytes] = deque()
         self._pieces = bytearray()  # a list of tiny pieces would take many times their bytes
         self._is_text = False
@@ -63,6 +66,7 @@ class ClientWebSocket(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._reads = True
+        self._is_lost = False
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._pinged_at: float | None = None
@@ -87,7 +91,7 @@ class ClientWebSocket(asyncio.Protocol):
         request = next(iter(self._protocol.events_received()), None)
         if not isinstance(request, Request):
             self._transport.write(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
-            self._transport.close()
+            self._hang_up()
             return
         self._response = response = self._protocol.accept(request)
         if response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
@@ -141,6 +145,9 @@ class ClientWebSocket(asyncio.Protocol):
             if self._farewell is not None:
                 return self._farewell
             self._changed.clear()
+            if self._unread:
+                self._parse()
+                continue
             if not self._reads:
                 self._reads = True
                 self._transport.resume_reading()
@@ -164,12 +171,13 @@ class ClientWebSocket(asyncio.Protocol):
             self._protocol.send_close(farewell.code, farewell.reason)
             self._flush()
             self._end(farewell)
+            self._parse()  # the client's close frame may be there already
             if self._transport.is_closing():
                 return
             if not self._reads:
                 self._reads = True
-                self._transport.resume_reading()  # for the client's close frame
-            self._set_timer(_CLOSE_WITHIN_S, self._transport.close)
+                self._transport.resume_reading()
+            self._set_timer(_CLOSE_WITHIN_S, self._transport.abort)
         elif self._protocol.state is State.CONNECTING:
             await self.refuse(403, [], b"")
 
@@ -179,27 +187,41 @@ class ClientWebSocket(asyncio.Protocol):
         self._protocol.send_response(response)
         self._flush()
         self._end(Farewell(_BROKEN))
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        """Close the connection, after a while even if the client does not read what it has been sent."""
         self._transport.close()
+        if not self._is_lost:
+            self._set_timer(_CLOSE_WITHIN_S, self._transport.abort)
 
     def _flush(self) -> None:
         for data in self._protocol.data_to_send():
             if data == SEND_EOF:
-                self._transport.close()
+                self._hang_up()
             elif not self._transport.is_closing():
                 self._transport.write(data)
 
     # --- from the transport
 
     def data_received(self, data: bytes) -> None:
-        self._protocol.receive_data(data)
-        for event in self._protocol.events_received():
-            if isinstance(event, Frame):
-                self._take(event)
-        self._flush()
-        if self._protocol.parser_exc is not None:
-            sent = self._protocol.close_sent
-            self._end(Farewell(_BROKEN) if sent is None else Farewell(sent.code, sent.reason))
-            self._transport.close()
+        self._unread += data
+        self._parse()
+
+    def _parse(self) -> None:
+        """Parse what has come, until there is a message that nobody has taken yet."""
+        while self._unread and (self._farewell is not None or not self._messages):
+            self._protocol.receive_data(bytes(self._unread[:_PIECE]))
+            del self._unread[:_PIECE]
+            for event in self._protocol.events_received():
+                if isinstance(event, Frame):
+                    self._take(event)
+            self._flush()
+            if self._protocol.parser_exc is not None:
+                sent = self._protocol.close_sent
+                self._end(Farewell(_BROKEN) if sent is None else Farewell(sent.code, sent.reason))
+                self._unread.clear()
+                self._hang_up()
 
     def _take(self, frame: Frame) -> None:
         if frame.opcode is Opcode.CLOSE:
@@ -238,8 +260,10 @@ class ClientWebSocket(asyncio.Protocol):
     def eof_received(self) -> None:
         self._protocol.receive_eof()
         self._flush()
+        self._end(Farewell(_BROKEN))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._is_lost = True
         self._connections.discard(self)
         self._end(Farewell(_BROKEN))
         self._set_timer(None)
@@ -257,8 +281,7 @@ class ClientWebSocket(asyncio.Protocol):
             self._protocol.send_close(_RESTART)
             self._flush()
             self._end(Farewell(_RESTART))
-        self._set_timer(None)
-        self._transport.close()
+        self._hang_up()
 
     def _end(self, farewell: Farewell) -> None:
         """The client says nothing more, or what it says is dropped; the first reason counts."""
@@ -279,7 +302,8 @@ class ClientWebSocket(asyncio.Protocol):
         elif now - self._pinged_at > _PONG_WITHIN_S:
             self._protocol.fail(_FAILED, "no answer to a ping")
             self._flush()
-            self._transport.close()
+            self._end(Farewell(_BROKEN))
+            self._hang_up()
             return
         self._flush()
         self._set_timer(_PING_EVERY_S, self._ping)

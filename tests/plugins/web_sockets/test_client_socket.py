@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import tracemalloc
+import zlib
 from typing import Any
 
 import pytest
 
+from enginehouse_web_sockets import client_socket
 from enginehouse_web_sockets.client_socket import ClientWebSocket, Farewell
 from tests.support.fake_transport import FakeTransport
 from tests.support.waiting import until
@@ -104,3 +106,78 @@ async def test_no_timer_outlives_a_client_that_is_gone_before_its_web_socket_is_
     opened.socket.connection_lost(None)
     await opened.socket.close(Farewell(1000))
     assert opened.socket._timer is None
+
+
+async def test_a_client_that_reads_nothing_and_answers_no_ping_is_cut_off(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection does not close by itself: what it was sent last is still to be sent."""
+    opened.socket.pause_writing()
+    sending = asyncio.ensure_future(opened.socket.send("more"))
+    monkeypatch.setattr(client_socket, "_PONG_WITHIN_S", -1)
+    monkeypatch.setattr(client_socket, "_CLOSE_WITHIN_S", 0)
+    opened.socket._ping()
+    opened.socket._ping()
+    assert await opened.socket.receive() == Farewell(1006)
+    await sending
+    await until(lambda: opened.transport.aborted)
+
+
+async def test_a_client_that_reads_no_farewell_is_cut_off(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_socket, "_CLOSE_WITHIN_S", 0)
+    await opened.socket.close(Farewell(1000))
+    await until(lambda: opened.transport.aborted)
+
+
+async def test_a_client_that_reads_no_refusal_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_socket, "_CLOSE_WITHIN_S", 0)
+    opened = Opened()
+
+    async def serve() -> None:
+        await opened.socket.refuse(503, [], b"not now")
+
+    opened.socket.open(b"/ws", HEADERS, b"", serve, set())
+    await until(lambda: opened.transport.aborted)
+
+
+async def test_compressed_messages_are_inflated_one_after_the_other() -> None:
+    """They arrive together, and take a thousand times their bytes."""
+    opened, taken = Opened(), asyncio.Event()
+    lengths: list[int] = []
+
+    async def serve() -> None:
+        await opened.socket.accept(None, [])
+        await taken.wait()
+        while not isinstance(message := await opened.socket.receive(), Farewell):
+            lengths.append(len(message))
+
+    deflate = (b"sec-websocket-extensions", b"permessage-deflate; client_max_window_bits")
+    opened.socket.open(b"/ws", [*HEADERS, deflate], b"", serve, set())
+    await until(lambda: b"101 " in opened.transport.written)
+    compress = zlib.compressobj(wbits=-12)
+    messages = b""
+    for _ in range(20):
+        data = (compress.compress(bytes(1 << 20)) + compress.flush(zlib.Z_SYNC_FLUSH))[:-4]
+        messages += b"\xc2\xfe" + len(data).to_bytes(2, "big") + bytes(4) + data
+    tracemalloc.start()
+    try:
+        opened.socket.data_received(messages + CLOSE)
+        assert tracemalloc.get_traced_memory()[0] < 6 << 20
+    finally:
+        tracemalloc.stop()
+    assert not opened.transport.reads
+    taken.set()
+    await until(lambda: opened.transport.written.endswith(b"\x88\x02\x03\xe8"))
+    assert lengths == [1 << 20] * 20
+
+
+async def test_a_client_whose_messages_nobody_takes_any_more_can_still_close() -> None:
+    idle = Opened()
+
+    async def serve() -> None:
+        await idle.socket.accept(None, [])
+
+    idle.socket.open(b"/ws", HEADERS, b"", serve, set())
+    idle.socket.data_received(b"\x81\x81\0\0\0\0x" * 2000 + CLOSE)
+    await until(lambda: idle.transport.closing)
+    assert idle.transport.written.endswith(b"\x88\x02\x03\xe8")
