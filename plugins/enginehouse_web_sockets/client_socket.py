@@ -17,10 +17,12 @@ from websockets.protocol import SEND_EOF, State
 from websockets.server import ServerProtocol
 
 from enginehouse import Headers
+from enginehouse.errors import Overloaded
+from enginehouse.web_sockets import MessageShare
 
 _log = logging.getLogger(__name__)
 
-_NORMAL, _NO_CODE, _BROKEN, _NOT_TEXT, _FAILED, _RESTART = 1000, 1005, 1006, 1007, 1011, 1012
+_NORMAL, _NO_CODE, _BROKEN, _NOT_TEXT, _FAILED, _RESTART, _TRY_LATER = 1000, 1005, 1006, 1007, 1011, 1012, 1013
 _PING_EVERY_S: Final = 20.0
 _PONG_WITHIN_S: Final = 120.0
 """Not shorter than an engine may stall: a client's pong waits behind messages that the engine has not yet taken."""
@@ -28,7 +30,7 @@ _CLOSE_WITHIN_S: Final = 10.0
 _MOST_PINGS: Final = 1000
 """While a client reads nothing: the answers to its pings wait for it, and no message does."""
 _PIECE: Final = 4096
-"""Bytes that are parsed at once. Compressed, they may be a thousand times as many of messages, all of which are kept."""
+"""Bytes that are parsed at once. Compressed, they may be a thousand times as many of messages, and all are kept."""
 
 
 class Farewell(NamedTuple):
@@ -44,13 +46,14 @@ class Farewell(NamedTuple):
 class ClientWebSocket(asyncio.Protocol):
     """The client's side of a WebSocket (RFC 6455), in place of the HTTP connection.
 
-    ``largest``: the size limit of a message in bytes. ``connections``: the server's, which this joins while it is open.
-    It reads the next message when the last one was taken.
+    ``largest``: the size limit of a message in bytes. ``share``: counts what is held of messages. ``connections``: the
+    server's, which this joins while it is open. It reads the next message when the last one was taken.
     """
 
-    def __init__(self, transport: asyncio.Transport, largest: int, connections: set[Any]) -> None:
+    def __init__(self, transport: asyncio.Transport, largest: int, share: MessageShare, connections: set[Any]) -> None:
         self.subprotocols: Sequence[str] = ()
         self._transport = transport
+        self._share = share
         self._connections = connections
         deflate = ServerPerMessageDeflateFactory(
             server_max_window_bits=12, client_max_window_bits=12, compress_settings={"memLevel": 5}
@@ -59,6 +62,7 @@ class ClientWebSocket(asyncio.Protocol):
         self._response: Response | None = None
         self._unread = bytearray()
         self._messages: deque[str | bytes] = deque()
+        self._whole = 0  # bytes of messages, until those that come behind them are asked for
         self._pieces = bytearray()  # a list of tiny pieces would take many times their bytes
         self._is_text = False
         self._farewell: Farewell | None = None
@@ -67,6 +71,7 @@ class ClientWebSocket(asyncio.Protocol):
         self._writable.set()
         self._reads = True
         self._is_lost = False
+        self._task: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._pinged_at: float | None = None
@@ -101,9 +106,10 @@ class ClientWebSocket(asyncio.Protocol):
         self.subprotocols = [token.strip() for offer in offers for token in offer.split(",")]
         if behind:
             self.data_received(behind)
-        task = self._loop.create_task(self._serve(serve))
+        self._task = task = self._loop.create_task(self._serve(serve))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
+        task.add_done_callback(lambda _: self._let_go())
 
     async def _serve(self, serve: Callable[[], Coroutine[Any, Any, None]]) -> None:
         code = _NORMAL
@@ -148,6 +154,8 @@ class ClientWebSocket(asyncio.Protocol):
             if self._unread:
                 self._parse()
                 continue
+            self._whole = 0
+            self._count()
             if not self._reads:
                 self._reads = True
                 self._transport.resume_reading()
@@ -216,12 +224,22 @@ class ClientWebSocket(asyncio.Protocol):
             for event in self._protocol.events_received():
                 if isinstance(event, Frame):
                     self._take(event)
+            self._count()
             self._flush()
             if self._protocol.parser_exc is not None:
                 sent = self._protocol.close_sent
                 self._end(Farewell(_BROKEN) if sent is None else Farewell(sent.code, sent.reason))
                 self._unread.clear()
                 self._hang_up()
+
+    def _count(self) -> None:
+        """Count what is held, and end the WebSocket if there is no room for it."""
+        try:
+            self._share.hold(len(self._unread) + len(self._protocol.reader.buffer) + len(self._pieces) + self._whole)
+        except Overloaded:
+            self._protocol.fail(_TRY_LATER, "the gateway holds too much (server.max_body_memory)")
+            self._pieces = bytearray()
+            self._end(Farewell(_TRY_LATER))
 
     def _take(self, frame: Frame) -> None:
         if frame.opcode is Opcode.CLOSE:
@@ -246,6 +264,7 @@ class ClientWebSocket(asyncio.Protocol):
         self._pieces = bytearray()
         if self._farewell is not None:
             return
+        self._whole += len(data)
         try:
             self._messages.append(data.decode() if self._is_text else data)
         except UnicodeDecodeError:
@@ -267,6 +286,12 @@ class ClientWebSocket(asyncio.Protocol):
         self._connections.discard(self)
         self._end(Farewell(_BROKEN))
         self._set_timer(None)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Hold nothing any more, if nobody can ask for it."""
+        if self._is_lost and (self._task is None or self._task.done()):
+            self._share.hold(0)
 
     def pause_writing(self) -> None:
         self._writable.clear()

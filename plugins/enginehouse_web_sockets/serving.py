@@ -18,7 +18,7 @@ _OFFERED_KEY: Final = "openai-insecure-api-key."
 
 def open_web_socket(handshake: Handshake) -> None:
     """Check the handshake of a client, and connect it with an engine or with the application."""
-    client = ClientWebSocket(handshake.transport, handshake.largest, handshake.connections)
+    client = ClientWebSocket(handshake.transport, handshake.largest, handshake.share, handshake.connections)
     if handshake.engine is None:
         serve = partial(_serve_application, client, handshake)
     else:

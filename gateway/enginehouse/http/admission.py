@@ -112,10 +112,17 @@ class BodyShare:
         self._memory.take(size)
         self.size += size
 
+    def hold(self, size: int) -> None:
+        """Count ``size`` bytes in place of those so far. Raises ``Overloaded`` if there is no room for more."""
+        if size > self.size:
+            self.take(size - self.size)
+        else:
+            self._memory.held -= self.size - size
+            self.size = size
+
     def give_back(self) -> None:
         """Count all bytes out, because they are no longer held."""
-        self._memory.held -= self.size
-        self.size = 0
+        self.hold(0)
 
 
 class ActiveAuthenticator(NamedTuple):

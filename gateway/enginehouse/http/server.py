@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 from enginehouse.aio.write_batch import BatchedTransport
 from enginehouse.domain.errors import NotFound, RequestError
 from enginehouse.domain.request import Headers
-from enginehouse.http.admission import Admission
+from enginehouse.http.admission import Admission, BodyShare
 from enginehouse.http.body_stream import BodyStream
 from enginehouse.http.cors import Cors
 from enginehouse.http.inbound import Inbound, last_response
@@ -131,10 +131,10 @@ class HttpServer:
             address = scope["client"][0] if scope["client"] else ""
             enter = partial(self._enter, call)
             engine = partial(admission.relay.web_socket, target.path, headers, call, enter, plugin, address)
-        memory = admission.relay.context.engine_memory
+        memory = BodyShare(admission.body_memory), admission.relay.context.engine_memory
         connection = transport, url, headers, behind, admission.max_body, self.connections, self.tasks
         try:
-            server.open(Handshake(*connection, memory, engine, self._application, scope))
+            server.open(Handshake(*connection, *memory, engine, self._application, scope))
         except BaseException as failure:
             log_plugin_failure(plugin, "failed to open a WebSocket", failure)
             transport.abort()

@@ -77,6 +77,13 @@ class WebSocketToEngine(Protocol):
         """Limit the time in which the engine takes a message, from now on; or no more, if it ``waits`` no longer."""
 
 
+class MessageShare(Protocol):
+    """The share of a client's messages in the memory for bodies (``server.max_body_memory``)."""
+
+    def hold(self, size: int) -> None:
+        """Count ``size`` bytes in place of those so far. Raises ``Overloaded`` if there is no room for more."""
+
+
 class Handshake(NamedTuple):
     """A client's request for a WebSocket, which has left HTTP. The server that gets it owns the connection.
 
@@ -84,7 +91,7 @@ class Handshake(NamedTuple):
     - ``largest``: the size limit of a message in bytes.
     - ``connections``: those that are open. A server that stops calls ``shutdown`` of each in it, and waits for
       ``tasks``.
-    - ``memory``: counts what is held of engines' answers.
+    - ``share``: counts what is held of the client's messages. ``memory``: what is held of engines' answers.
     - ``engine``: begins the request to an engine. ``None`` if the ``application`` answers, which gets ``scope``.
     """
 
@@ -95,6 +102,7 @@ class Handshake(NamedTuple):
     largest: int
     connections: set[Any]
     tasks: set[asyncio.Task[None]]
+    share: MessageShare
     memory: EngineMemory
     engine: Callable[[], WebSocketToEngine] | None
     application: ASGIApp

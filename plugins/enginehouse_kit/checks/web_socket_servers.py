@@ -9,7 +9,7 @@ from typing import Any
 from enginehouse import Headers, RequestError, WebSocketServer
 from enginehouse.errors import Forbidden
 from enginehouse.middleware import EngineMemory
-from enginehouse.web_sockets import Handshake, WebSocketCarrier, WebSocketToEngine
+from enginehouse.web_sockets import Handshake, MessageShare, WebSocketCarrier, WebSocketToEngine
 from enginehouse_kit.expect import expect
 
 _HEADERS: Headers = [
@@ -53,6 +53,11 @@ class _Connection(asyncio.Transport):
         return
 
 
+class _Share(MessageShare):
+    def hold(self, size: int) -> None:
+        return
+
+
 class _Refused(WebSocketToEngine):
     """A request whose client may not use the model."""
 
@@ -83,7 +88,7 @@ async def _check(it: WebSocketServer) -> None:
         ("a wrong handshake", _HEADERS[:-1], None),
     ):
         connection, tasks = _Connection(), set[asyncio.Task[None]]()
-        shared = set[Any](), tasks, EngineMemory()
+        shared = set[Any](), tasks, _Share(), EngineMemory()
         it.open(Handshake(connection, b"/ws", headers, b"", 1 << 20, *shared, engine, _accepts, {"path": "/ws"}))
         for _ in range(_STEPS):
             await asyncio.sleep(0)

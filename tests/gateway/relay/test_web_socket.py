@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 import pytest
@@ -15,7 +15,7 @@ from websockets.typing import Subprotocol
 
 from enginehouse_web_sockets import engine_socket
 from tests.support.served_gateway import OpenGateway
-from tests.support.waiting import settled, within
+from tests.support.waiting import settled, until, within
 from tests.support.web_sockets import Dial, StartSocketEngine, accepted, farewell, hold
 
 # --- messages
@@ -31,6 +31,31 @@ async def test_messages_pass_both_ways_as_they_are(
         assert await within(socket.recv()) == message
     await socket.send([b"in ", b"pieces"])
     assert await within(socket.recv()) == b"in pieces"
+
+
+async def test_what_is_held_of_messages_counts_as_bodies_do(
+    house: OpenGateway, socket_engine: StartSocketEngine, dial: Dial
+) -> None:
+    gateway = await house(await socket_engine(), server={"max_body": 1 << 20, "max_body_memory": 1 << 20})
+    one, other = await dial(gateway), await dial(gateway, compression=None)
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield bytes(600_000)
+        await ends.wait()
+
+    ends = asyncio.Event()
+    sending = asyncio.ensure_future(one.send(parts()))
+    await until(lambda: gateway.held >= 600_000)
+    with contextlib.suppress(ConnectionClosed):
+        await other.send(bytes(600_000))
+    assert (await farewell(other))[0] == 1013
+    await until(lambda: gateway.held < 700_000)
+    ends.set()
+    await within(sending)
+    assert await within(one.recv()) == bytes(600_000)
+    await until(lambda: gateway.held == 0)
+    await one.send("next")
+    assert await within(one.recv()) == "next"
 
 
 async def test_an_engine_may_speak_first_and_often(

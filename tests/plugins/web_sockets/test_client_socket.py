@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from enginehouse.http.admission import BodyMemory, BodyShare
 from enginehouse_web_sockets import client_socket
 from enginehouse_web_sockets.client_socket import ClientWebSocket, Farewell
 from tests.support.fake_transport import FakeTransport
@@ -25,10 +26,10 @@ class Opened:
     """An open WebSocket."""
 
     def __init__(self) -> None:
-        self.transport = FakeTransport()
+        self.transport, self.memory = FakeTransport(), BodyMemory(0)
         self.connections: set[Any] = set()
         self.received: list[str | bytes] = []
-        self.socket = ClientWebSocket(self.transport, 1 << 20, self.connections)
+        self.socket = ClientWebSocket(self.transport, 1 << 20, BodyShare(self.memory), self.connections)
 
     async def open(self) -> Opened:
         accepted = asyncio.Event()
