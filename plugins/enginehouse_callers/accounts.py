@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from fnmatch import fnmatchcase
-from typing import Final
+from hashlib import blake2b
+from typing import Final, NamedTuple
 
 from enginehouse import Requirements
 from enginehouse.callers import AdmittedCaller, KeyLimitSettings, KeySettings, LimitAmounts, LimitLeft, UsageRow, moment
@@ -20,6 +22,9 @@ from enginehouse_kit.limit_stores import Limit, LimitStore
 _NEWEST: Final = 0.2
 """The weight of the newest request in the running average of a key's answers."""
 _MOST_BEHALVES: Final = 1000
+_MOST_TOKENS: Final = 1 << 40
+"""Of an answer. Clients may ask for any number, and sums with larger ones would not be exact."""
+_LONGEST_NAME: Final = 64
 
 
 class CallerLimits:
@@ -75,6 +80,15 @@ class Reservation:
         self._account.answered(max(0, used - prompt))
 
 
+class _FurtherLimits(NamedTuple):
+    """Limits for some models. The store counts them below ``name``. ``own``: ``None`` if each end user has them."""
+
+    settings: KeyLimitSettings
+    named: list[NamedLimit]
+    name: str
+    own: LimitSet | None
+
+
 class Account:
     """What one caller has used of its limits, whichever of its credentials it shows. The store counts below ``name``.
 
@@ -89,7 +103,7 @@ class Account:
         self._usual_answer = 0.0
         self._named: list[NamedLimit] = []
         self._own = LimitSet(name, owner, self._named, limits.store)
-        self._more: list[tuple[KeyLimitSettings, list[NamedLimit], LimitSet]] = []
+        self._more: list[_FurtherLimits] = []
         self.is_free = True
 
     def configure(self, amounts: LimitAmounts, more: Sequence[KeyLimitSettings] = ()) -> None:
@@ -98,16 +112,16 @@ class Account:
         if not self._passing:
             self._own.configure(self._named)
         self.is_free = not self._named and not more
-        kept = {each.owner: each for _, _, each in self._more}
+        kept = {each.name: each.own for each in self._more}
+        names = _names(more)
         self._more = []
-        for number, settings in enumerate(more):
-            named = named_limits(settings)
-            owner = f"{self._owner} for {', '.join(settings.models)}"
-            known = kept.get(owner)
-            if known is None:
-                known = LimitSet(f"{self.name}/limits[{number}]", owner, [], self.limits.store)
-            known.configure(named if settings.per == "key" else [])
-            self._more.append((settings, named, known))
+        for name, settings in zip(names, more, strict=True):
+            named, own = named_limits(settings), None
+            if settings.per == "key":
+                owner = f"{self._owner} for {', '.join(settings.models)}"
+                own = kept.get(name) or LimitSet(f"{self.name}/{name}", owner, [], self.limits.store)
+                own.configure(named)
+            self._more.append(_FurtherLimits(settings, named, name, own))
 
     def admit(self, requirements: Requirements, answer_limit: int | None) -> Reservation | None:
         """Count a request in, or raise ``RateLimited`` or ``BudgetExhausted``.
@@ -122,7 +136,7 @@ class Account:
     def reserve(self, sets: list[LimitSet], requirements: Requirements, answer_limit: int | None) -> Reservation:
         """As ``admit``, with the limits of ``sets``. A request that one of them refuses counts in none of them."""
         model, prompt = requirements.model, requirements.estimated_tokens
-        answer = answer_limit if answer_limit is not None else int(self._usual_answer)
+        answer = min(answer_limit, _MOST_TOKENS) if answer_limit is not None else int(self._usual_answer)
         cost = max(self.limits.cost(model, prompt, 0, answer), LEAST_COST)
         wanted: list[tuple[Limit, float]] = []
         for each in sets:
@@ -154,26 +168,27 @@ class Account:
     def left(self) -> Iterator[LimitLeft]:
         """What is left of all limits but those of end users."""
         yield from self.sets("", "")[0].left(("*",))
-        for settings, _, own in self._more:
-            yield from own.left(settings.models)
+        for each in self._more:
+            if each.own is not None:
+                yield from each.own.left(each.settings.models)
 
     @property
     def counts_tokens(self) -> str:
         """The name of a limit that needs the tokens of answers; empty if there is none."""
-        return next(filter(None, map(token_limit, (self._named, *(named for _, named, _ in self._more)))), "")
+        return next(filter(None, map(token_limit, (self._named, *(each.named for each in self._more)))), "")
 
     def sets(self, model: str, user: str) -> list[LimitSet]:
         """The limits that hold for a request of ``user`` to ``model``."""
         store = self.limits.store
         sets = [LimitSet(self.name, self._owner, self._named, store, passing=True) if self._passing else self._own]
-        for number, (settings, named, own) in enumerate(self._more):
-            if not any(fnmatchcase(model, pattern) for pattern in settings.models):
+        for each in self._more:
+            if not any(fnmatchcase(model, pattern) for pattern in each.settings.models):
                 continue
-            if settings.per == "key":
-                sets.append(own)
+            if each.own is not None:
+                sets.append(each.own)
             else:
-                name, owner = f"{self.name}/limits[{number}]/user/{user}", f"User '{user}' of {_inside(self._owner)}"
-                sets.append(LimitSet(name, owner, named, store, passing=True))
+                name, owner = f"{self.name}/{each.name}/user/{user}", f"User '{user}' of {_inside(self._owner)}"
+                sets.append(LimitSet(name, owner, each.named, store, passing=True))
         return sets
 
 
@@ -249,6 +264,20 @@ def configured(known: KeyHolder | None, key: KeySettings, limits: CallerLimits) 
     holder.configure(key)
     holder.account.configure(key, key.limits)
     return holder
+
+
+def _names(more: Sequence[KeyLimitSettings]) -> list[str]:
+    """Names of further limits, by their models: they are the same in all processes, and after any change of others."""
+    names: list[str] = []
+    alike: Counter[tuple[str, str]] = Counter()
+    for settings in more:
+        models = ",".join(settings.models)
+        if len(models) > _LONGEST_NAME:
+            models = blake2b(models.encode(), digest_size=16).hexdigest()
+        number = alike[settings.per, models]
+        alike[settings.per, models] += 1
+        names.append(f"limits[{models}]{number or ''}")
+    return names
 
 
 def _refused(sets: list[LimitSet], place: int, wait: float) -> RateLimited:
