@@ -39,7 +39,7 @@ class AddressLimits:
         """Count a request in. Raises ``RateLimited``."""
         if self._all.is_free:
             return None
-        client = client_network(self._client(address, headers))
+        client = client_network(kept_name(self._client(address, headers)))
         owner = f"Address {client or 'unknown'}"
         own = LimitSet(f"address/{client}", owner, self._named, self._limits.store, passing=True)
         return self._all.reserve([own], requirements, answer_limit)
@@ -62,7 +62,7 @@ def client_network(address: str) -> str:
     found = _read(address)
     if isinstance(found, IPv6Address):
         return str(IPv6Network((int(found), _NETWORK_BITS), strict=False))
-    return kept_name(address) if found is None else str(found)
+    return address if found is None else str(found)
 
 
 def _read(address: str) -> IPv4Address | IPv6Address | None:

@@ -88,9 +88,10 @@ class Keyring:
         shown = bare(value)
         holder = self._holders.get(_digest(shown)) if shown else None
         if holder is not None:
-            if len(self._seen) >= _MOST_SEEN:
-                self._seen.clear()
-            self._seen[value] = holder
+            if len(value) == len(b"bearer ") + len(shown):  # not with spaces around it, which may fill a whole head
+                if len(self._seen) >= _MOST_SEEN:
+                    self._seen.clear()
+                self._seen[value] = holder
             return holder
         holder = self.kept.find(shown) if shown and self.kept is not None else None
         if holder is None:
