@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from unicodedata import category
 from urllib.request import urlopen
 
 from enginehouse import Authenticator, ConfigError, Headers
@@ -20,6 +21,8 @@ from enginehouse_kit.credentials import shown_credentials
 
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 """Of keys whose public part is no secret: with others, whoever knows it could sign."""
+_UNWRITABLE = ("Cc", "Cs", "Zl", "Zp")
+"""Categories of characters: control characters, halves of surrogate pairs, ends of lines and paragraphs."""
 _LEEWAY_S = 30
 _MOST_CALLERS = 10_000
 _log = logging.getLogger(__name__)
@@ -47,9 +50,10 @@ class TokenAuthenticator(Authenticator):
         if settings is not None:
             self._jwt = token_library()
         if settings != self._settings:
+            if _provider(settings) != _provider(self._settings):
+                self.keys = ProviderKeys(self._now, self._known.clear)
             self._settings = settings
             self._known.clear()
-            self.keys = ProviderKeys(self._now, self._known.clear)
         return settings is not None
 
     def caller(self, head: Headers) -> Caller | None:
@@ -119,6 +123,8 @@ def _named(claims: Mapping[str, Any], settings: JwtSettings, until: float) -> Ca
     name = claims.get(settings.name_claim)
     if not isinstance(name, str) or not name:
         raise Unauthorized(f"The token has no claim '{settings.name_claim}'")
+    if any(category(letter) in _UNWRITABLE for letter in name):  # stores, pages of metrics and lines of logs have names
+        raise Unauthorized(f"The claim '{settings.name_claim}' of the token has characters that are no text")
     return Caller(
         f"{settings.issuer}/{kept_name(name)}",
         models=tuple(_models(claims, settings.models_claim)),
@@ -126,6 +132,11 @@ def _named(claims: Mapping[str, Any], settings: JwtSettings, until: float) -> Ca
         limits=settings,
         until=until,
     )
+
+
+def _provider(settings: JwtSettings | None) -> tuple[str, str] | None:
+    """What says whose keys are fetched."""
+    return None if settings is None else (settings.issuer, settings.jwks_url)
 
 
 def token_library() -> Any:
@@ -191,7 +202,7 @@ class ProviderKeys:
     async def refresh(self, settings: JwtSettings) -> None:
         """Fetch the keys, if it is time."""
         age = self._now() - self._asked_at
-        if age < (_UNKNOWN_EVERY_S if self._wants else _EVERY_S):
+        if 0 <= age < (_UNKNOWN_EVERY_S if self._wants else _EVERY_S):  # the clock may be set back
             return
         self._asked_at = self._now()
         try:

@@ -258,3 +258,41 @@ def test_an_algorithm_of_another_kind_of_key_is_refused() -> None:
         shown = f"{base64.urlsafe_b64encode(head).rstrip(b'=').decode()}.{claims}.{sign}"
         with pytest.raises(Unauthorized):
             provider.who(shown)
+
+
+def test_keys_stay_known_when_other_settings_change() -> None:
+    provider = Provider()
+    gateway = FakeServiceGateway()
+    gateway.tables["auth"] = AuthSettings(jwt=JwtSettings(issuer=ISSUER, audience="house", requests_per_minute=9))
+    provider.tokens.prepare(gateway)
+    assert provider.who(token()).name == f"jwt/{ISSUER}/ann"
+    gateway.tables["auth"] = AuthSettings(jwt=JwtSettings(issuer=ISSUER, audience="house", jwks_url="http://other"))
+    provider.tokens.prepare(gateway)
+    with pytest.raises(Unauthorized):
+        provider.who(token())
+
+
+@pytest.mark.parametrize("name", ["an\ud800n", "ann\nforged", "an\x1b[2Jn", "ann\u2028"])
+def test_a_name_that_no_store_or_log_can_take_is_refused(name: str) -> None:
+    with pytest.raises(Unauthorized, match="characters"):
+        Provider().who(token(sub=name))
+
+
+def test_names_of_people_are_names() -> None:
+    for name in ("Änne Müller", "山田 太郎", "ann\u00a0b"):
+        assert Provider().who(token(sub=name)).name == f"jwt/{ISSUER}/{name}"
+
+
+async def test_keys_are_fetched_although_the_clock_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    provider, asked = Provider(), []
+
+    def read(url: str) -> dict[str, Any]:
+        asked.append(url)
+        return key_set()
+
+    monkeypatch.setattr("enginehouse_callers.token_authenticator._read", read)
+    provider.tokens._settings = JwtSettings(issuer=ISSUER, audience="house", jwks_url=f"{ISSUER}/keys")
+    for _ in range(2):
+        await provider.tokens.refresh()
+        provider.clock.now -= 86_400
+    assert len(asked) == 2
