@@ -117,7 +117,7 @@ def expiry_of(fields: Mapping[str, Any]) -> int | None:
     text = fields.get("expires_after[seconds]")
     if text is None:
         return None
-    if fields.get("expires_after[anchor]") != "created_at" or not str(text).isdigit():
+    if fields.get("expires_after[anchor]") != "created_at" or not str(text).isdecimal():
         raise InvalidRequest("'expires_after' needs the anchor 'created_at' and seconds", param="expires_after")
     seconds = int(str(text)[:9])
     if not _LEAST_EXPIRY_S <= seconds <= _MOST_EXPIRY_S:

@@ -149,9 +149,10 @@ class Runner:
 
     async def stop(self) -> None:
         """End all lines, which run again after the next start."""
-        for job in [*self._jobs.values()]:
+        jobs = [*self._jobs.values()]
+        self._jobs.clear()  # first: a line that ends now sends no other ones
+        for job in jobs:
             await self._end_lines(job)
-        self._jobs.clear()
 
     # --- what it shows
 

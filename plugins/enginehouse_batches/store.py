@@ -115,10 +115,14 @@ class Store:
             created_at=now,
             expires_at=now + int(kept),
         )
-        with self._new_content(file.id) as target:
-            shutil.copyfileobj(content, target)
-        with self._connection as connection:
-            self._add_row(connection, file)
+        try:
+            with self._new_content(file.id) as target:
+                shutil.copyfileobj(content, target)
+            with self._connection as connection:
+                self._add_row(connection, file)
+        except BaseException:  # such as a full disk: what is there of it would keep it full
+            self.content(file.id).unlink(missing_ok=True)
+            raise
         return file
 
     def file(self, owner: str, id: str) -> StoredFile:

@@ -19,6 +19,7 @@ from enginehouse.runtime import Clock
 from enginehouse.services import GatewayCaller, GatewayRequest, Submitted
 from enginehouse.tickets import Phase
 from enginehouse_batches.objects import WINDOW_S, Batch, BatchSettings, new_id
+from enginehouse_batches.pages import expiry_of
 from enginehouse_batches.runner import Runner
 from enginehouse_batches.store import CountedBatch, Storage, Store
 from enginehouse_kit.testing import FakeGatewayRequest, FakeServiceGateway
@@ -410,3 +411,44 @@ async def test_pages_of_lists(house: House) -> None:
     assert ([each.batch.id for each in rest], more) == (ids[2:], False)
     assert house.store.batches("bob", None, 2) == ([], False)
     assert len(house.store.batches(None, None, 9)[0]) == 3
+
+
+async def test_nothing_is_sent_any_more_while_the_runner_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = House(tmp_path)
+    here.batch("x")
+    here.gateway.candidates["n"] = [Candidate(model="n", backend="n", replica="n@n", load=Load(slots=4))]
+    here.batch("y", model="n")
+    await here.until(lambda: len(here.requests.open) == 2)
+    here.later += 1  # since the last decision
+    end_lines = here.runner._end_lines
+
+    async def end_after_another_line(job: Any) -> None:
+        await end_lines(job)
+        for each in [*here.requests.open]:
+            each.end()
+        await until(lambda: not here.runner._sent)
+
+    monkeypatch.setattr(here.runner, "_end_lines", end_after_another_line)
+    await here.runner.stop()
+    assert here.requests.sent == ["x", "y"]
+    assert here.runner.counts == {"waiting": 0, "running": 0}
+    await here.storage.close()
+
+
+def test_a_file_that_cannot_be_kept_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = House(tmp_path)
+
+    def full(content: object, target: io.BytesIO) -> None:
+        target.write(b"some of it")
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("enginehouse_batches.store.shutil.copyfileobj", full)
+    with pytest.raises(OSError, match="no space"):
+        here.file(b"x" * 50)
+    assert not list((tmp_path / "files").iterdir())
+
+
+@pytest.mark.parametrize("seconds", ["\u00b2", "3599", "x", "-1"])
+def test_a_file_expires_after_a_number_of_seconds(seconds: str) -> None:
+    with pytest.raises(InvalidRequest, match="expires_after"):
+        expiry_of({"expires_after[anchor]": "created_at", "expires_after[seconds]": seconds})
