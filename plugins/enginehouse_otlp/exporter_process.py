@@ -152,7 +152,7 @@ class ExporterProcess:
         if stdin is None:
             return False
         room = self._most_bytes - self._waiting
-        if room < self._last_size:  # where records are dropped, encoding them would cost requests their time
+        if self._waiting and room < self._last_size:  # encoding what is dropped would cost requests their time
             return False
         try:
             data = frame(message)
@@ -160,7 +160,7 @@ class ExporterProcess:
             _log.exception("Traces cannot be written for the exporter")
             return False
         self._last_size = len(data)
-        if room < len(data):
+        if room < len(data) and (self._waiting or isinstance(message, RequestBatch)):  # no later metrics are smaller
             return False
         stdin.write(data)
         return True

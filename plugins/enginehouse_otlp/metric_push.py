@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from time import time_ns
 
@@ -35,7 +34,7 @@ class MetricPush:
 
     def start(self) -> None:
         """Begin, on the running event loop."""
-        self._tasks.start(self._keep_pushing())
+        self._tasks.every(self._interval, self.push)
 
     def close(self) -> None:
         """Hand over the last figures."""
@@ -46,11 +45,6 @@ class MetricPush:
         """Hand over the figures now."""
         records = [as_record(metric) for metric in self._collect()]
         self._send(MetricBatch(time_ns(), self._since, [*records, *self._more()]))
-
-    async def _keep_pushing(self) -> None:
-        while True:
-            await asyncio.sleep(self._interval)
-            self.push()
 
 
 def as_record(metric: Metric) -> MetricRecord:

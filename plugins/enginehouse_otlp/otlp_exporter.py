@@ -87,10 +87,12 @@ class OtlpExporter(Exporter):
             self._process.add(request)
 
     async def close(self) -> None:
-        if self._push is not None:
-            self._push.close()
-        if self._process is not None:
-            await self._process.close()
+        try:
+            if self._push is not None:
+                self._push.close()
+        finally:
+            if self._process is not None:
+                await self._process.close()
 
 
 def _export_settings(settings: TelemetrySettings, choice: TraceChoice) -> ExportSettings:

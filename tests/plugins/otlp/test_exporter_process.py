@@ -14,7 +14,7 @@ from enginehouse.services import MetricInfo
 from enginehouse_kit.testing import FakeFigures, request_record
 from enginehouse_otlp.exporter_process import ExporterProcess, epoch_ns
 from enginehouse_otlp.figures import METRICS, RESTARTS, SPANS, TRACES_DROPPED, begin
-from enginehouse_otlp.messages import ExportSettings
+from enginehouse_otlp.messages import ExportSettings, MetricBatch, MetricRecord, Point
 from tests.support.waiting import until
 
 SETTINGS = ExportSettings("otlp", "", "", {}, "", "0", 0.1)
@@ -165,3 +165,19 @@ async def test_records_that_wait_are_sent_at_the_end() -> None:
     async with exporter(READ + "read(size()); read(size()) and " + REPORT) as process:
         process.add(traced())
     assert process.spans == 512
+
+
+async def test_a_batch_that_is_too_large_is_the_only_one_that_is_dropped() -> None:
+    async with exporter(READ + "read(size()); read(size()); " + REPORT + "; read()", most_bytes=500_000) as process:
+        process.add(traced(b"x" * 600_000))
+        assert process.dropped == {"full": 1, "died": 0}
+        add_batches(process, 1)
+        await until(lambda: process.spans)
+        assert process.dropped == {"full": 1, "died": 0}
+
+
+async def test_metrics_arrive_however_many_they_are() -> None:
+    async with exporter(READ + "read(size()); read(size()); " + REPORT + "; read()", most_bytes=100_000) as process:
+        points = [Point({"model": f"model-{number}"}, 1.0) for number in range(10_000)]
+        process.send_metrics(MetricBatch(2, 1, [MetricRecord("m", "gauge", "", "", points)]))
+        await until(lambda: process.spans)
