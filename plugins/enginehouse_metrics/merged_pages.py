@@ -15,8 +15,9 @@ _THEIRS: Final = "exported_{}"
 """The name of an engine's own label that the gateway sets too, as Prometheus renames such labels."""
 _COMMENT: Final = re.compile(r"#\s*(?P<kind>HELP|TYPE)\s+(?P<name>[a-zA-Z_:][\w:]*)(?:\s.*)?")
 _SAMPLE: Final = re.compile(
-    r"(?P<name>[a-zA-Z_:][\w:]*)\s*(?:\{(?P<labels>.*)\})?\s+(?P<value>[^\s{}#]+(?:\s+[^\s]+)?)"
+    r"(?P<name>[a-zA-Z_:][\w:]*)(?:\s*\{(?P<labels>.*)\})?\s+(?P<value>[^\s{}#]+(?:\s+[^\s]+)?)"
 )
+"""Takes a time that grows as the line does: nothing else runs meanwhile, and engines may print anything."""
 _LABEL: Final = re.compile(r'\s*(?P<name>[a-zA-Z_]\w*)\s*=\s*"(?P<value>(?:[^"\\]|\\.)*)"\s*(?:,|$)')
 _ENDS: Final = ("", "_total", "_bucket", "_count", "_sum", "_created", "_info")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from time import thread_time
 from typing import Any
 
 import msgspec
@@ -182,3 +183,12 @@ def test_series_of_a_mirror_that_a_reload_has_removed_are_shown_only_if_they_cou
     reconfigure(gateway, Config())
     assert shown() == {"used"}
     assert len(page()["enginehouse_spans"].samples) == 2, "what an observer shows at 0 from the start stays"
+
+
+@pytest.mark.parametrize(
+    "line", ["a" + " " * 8000 + "}", "a{" + "} " * 4000 + "}", "a 1" + " x" * 4000, "#" + " " * 8000]
+)
+def test_what_an_engine_prints_holds_nothing_up(line: str) -> None:
+    began = thread_time()
+    assert joined({MetricsPage("a", "/metrics"): line}) == b""
+    assert thread_time() - began < 1
