@@ -51,7 +51,10 @@ class AccessLog:
         """Write a line of another log soon, behind the lines that wait for it; ``False`` if there are none."""
         if not self._waiting and self._writing is None:
             return False
-        self._waiting.append(line)
+        if len(self._waiting) >= _MOST_WAITING:
+            self._dropped += 1
+        else:
+            self._waiting.append(line)
         self._start_writing()
         return True
 

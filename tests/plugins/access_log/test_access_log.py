@@ -120,3 +120,21 @@ async def test_lines_are_written_again_once_standard_error_works_again(caplog: p
     await log.close()
     assert [json.loads(line)["request_id"] for line in written.splitlines()] == ["kept"]
     assert caplog.records == [], "a broken pipe is not reported on the same pipe"
+
+
+async def test_lines_of_the_other_log_are_as_many_at_most() -> None:
+    gate, written = threading.Event(), bytearray()
+
+    def write(data: bytes) -> None:
+        gate.wait(30)
+        written.extend(data)
+
+    log = AccessLog(json=False, write=write)
+    log.add(ended())
+    for _ in range(20_000 + 9):
+        assert log.add_behind("a line of the gateway\n")
+    gate.set()
+    await log.close()
+    lines = bytes(written).splitlines()
+    assert lines.count(b"a line of the gateway") == 20_000 + 1
+    assert b" 8 lines " in lines[-1]
