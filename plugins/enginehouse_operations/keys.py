@@ -100,7 +100,7 @@ def list_keys(gateway: GatewayClient, as_json: bool) -> None:
 
 
 def _amounts(limits: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {limits[key]:g}" for key in _AMOUNTS if limits.get(key))
+    return ", ".join(f"{key} {limits[key]:.15g}" for key in _AMOUNTS if limits.get(key))
 
 
 def _scoped(limits: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ import msgspec
 
 from enginehouse import GatewayError
 from enginehouse.commands import warn
+from enginehouse.requests import escaped
 from enginehouse_kit.gateway_client import GatewayClient, gateway_options
 from enginehouse_kit.output import print_answer, print_json
 from enginehouse_operations import completion
@@ -126,7 +127,7 @@ def wait_for(ask: Callable[[], bytes], look: Callable[[], str]) -> bytes:
             continue
         if said != told or now - told_at >= _REPEAT_AFTER_S:
             told, told_at = said, now
-            click.echo(f"{said}, after {now - began:.0f} s", err=True)
+            click.echo(escaped(f"{said}, after {now - began:.0f} s"), err=True)
     return answer.result()
 
 
@@ -139,6 +140,27 @@ def _run(ask: Callable[[], bytes], answer: Future[bytes]) -> None:
 
 class _Drained(msgspec.Struct):
     live: int
+
+
+class _Placed(msgspec.Struct):
+    replica: str
+    backend: str
+
+
+class _Replicas(msgspec.Struct):
+    """The part of ``GET /api/status`` that tells the replicas of a backend."""
+
+    replicas: list[_Placed]
+
+
+class _Sent(msgspec.Struct):
+    replica: str | None
+
+
+class _Live(msgspec.Struct):
+    """The part of ``GET /api/requests`` that tells where requests are."""
+
+    requests: list[_Sent]
 
 
 @click.command()
@@ -169,17 +191,26 @@ def drain(gateway: GatewayClient, backend: str, wait: float | None, stop: bool, 
 def _wait(gateway: GatewayClient, backend: str, answer: bytes, wait: float | None, say: Callable[[str], None]) -> bytes:
     """Ask until ``backend`` has no live request; the last answer."""
     end = math.inf if wait is None else time.monotonic() + wait
-    shown = 0
-    while left := gateway.read(answer, _Drained).live:
+    shown, live = 0, gateway.read(answer, _Drained).live
+    while live:
         if time.monotonic() > end:
-            raise GatewayError(f"{backend} still has {left} live requests after {wait:g} s; it stays drained")
-        if left != shown:
-            shown = left
-            say(f"{backend} has {left} live {'request' if left == 1 else 'requests'}")
+            raise GatewayError(f"{backend} still has {live} live requests after {wait:g} s; it stays drained")
+        if live != shown:
+            shown = live
+            say(f"{backend} has {live} live {'request' if live == 1 else 'requests'}")
         time.sleep(_ASK_EVERY_S)
-        answer = gateway.post("api", "backends", backend, "drain")
+        if not (live := _live_at(gateway, backend)):
+            answer = gateway.post("api", "backends", backend, "drain")
+            live = gateway.read(answer, _Drained).live
     say(f"{backend} has no live request")
     return answer
+
+
+def _live_at(gateway: GatewayClient, backend: str) -> int:
+    """How many live requests ``backend`` has. To look is no act of an operator, and drains nothing again."""
+    placed = gateway.read(gateway.get("/api/status"), _Replicas).replicas
+    here = {each.replica for each in placed if each.backend == backend}
+    return sum(each.replica in here for each in gateway.read(gateway.get("/api/requests"), _Live).requests)
 
 
 def _say_nothing(_: str) -> None:

@@ -11,6 +11,7 @@ from rich.filesize import decimal
 from rich.table import Column, Table
 
 from enginehouse import Health, ReplicaState
+from enginehouse.requests import escaped
 from enginehouse_kit.gateway_client import GatewayClient, gateway_options
 from enginehouse_kit.output import print_json, print_table, printable
 from enginehouse_operations.options import answer_as_json
@@ -86,7 +87,7 @@ def status(gateway: GatewayClient, as_json: bool) -> None:
         Console().print(gpu_table(facts.gpus))
     for backend in facts.backends:
         if (condition := _condition(backend)) in _IN_TROUBLE and backend.last_error:
-            click.echo(f"{backend.name} is {condition.value}: {backend.last_error}")
+            click.echo(escaped(f"{backend.name} is {condition.value}: {backend.last_error}"))
 
 
 def headline(status: StatusAnswer) -> str:

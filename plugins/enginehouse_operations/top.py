@@ -166,6 +166,8 @@ class TopView:
         self._filter = ""
         self._asked = ""
         self._typed = ""
+        self._about = ""
+        """The request that is asked about: the selection may move on meanwhile, since requests end."""
         self._selected = ""
         self._live: Sequence[TopRequest] = ()
         self._rows: list[TopRequest] = []
@@ -188,9 +190,9 @@ class TopView:
     def line(self) -> str:
         """What the keys do, or what is asked."""
         if self._asked == "cancel":
-            return f"Cancel {self._selected}? y/n"
+            return f"Cancel {self._about}? y/n"
         if self._asked == "move":
-            return f"Move {self._selected} to which backend (Enter, Esc): {self._typed}_"
+            return f"Move {self._about} to which backend (Enter, Esc): {self._typed}_"
         if self._asked == "filter":
             return f"Only requests with (Enter, Esc): {self._typed}_"
         return self.said or HELP
@@ -247,6 +249,7 @@ class TopView:
             self._asked, self._typed = "filter", self._filter
         elif key in ("m", "c"):
             self._asked, self._typed = ("move" if key == "m" else "cancel") if self._rows else "", ""
+            self._about = self._selected
         return None
 
     def _answer(self, key: str) -> RequestAct | None:
@@ -254,7 +257,7 @@ class TopView:
         asked = self._asked
         if asked == "cancel":
             self._asked = ""
-            return RequestAct("cancel", self._selected) if key == "y" else None
+            return RequestAct("cancel", self._about) if key == "y" else None
         if key == _ESCAPE:
             self._asked = ""
             self._filter = "" if asked == "filter" else self._filter
@@ -275,7 +278,7 @@ class TopView:
         if self._typed in found:
             found = [self._typed]
         if len(found) == 1:
-            return RequestAct("move", self._selected, found[0])
+            return RequestAct("move", self._about, found[0])
         names = ", ".join(found or self._backends)
         self.said = f"{'No' if not found else 'More than one'} backend begins with '{self._typed}': {names}"
         return None

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -36,6 +37,8 @@ _log = logging.getLogger(__name__)
 
 KeptEvent = Mapping[str, Any]
 """``event``, its name, ``time``, in seconds since the Unix epoch, and its fields."""
+_Kept = tuple[list[KeptEvent], int]
+"""Events of a file, and the number of its lines."""
 
 
 class KeptEvents(NamedEvents):
@@ -52,7 +55,7 @@ class KeptEvents(NamedEvents):
         self._unwritten: list[KeptEvent] = []
         self._lines: int | None = None
         """Those of the file; ``None`` until it is read."""
-        self._working: asyncio.Future[list[KeptEvent]] | None = None
+        self._working: asyncio.Future[_Kept] | None = None
         self._warned = False
         self._ended = facts.ended_count()
         facts.observe(self)
@@ -113,39 +116,41 @@ class KeptEvents(NamedEvents):
             self._working = run(None, _write, path, new, anew)
         self._working.add_done_callback(self._worked)
 
-    def _worked(self, working: asyncio.Future[list[KeptEvent]]) -> None:
+    def _worked(self, working: asyncio.Future[_Kept]) -> None:
         self._working = None
         if working.cancelled():
             return
         if (error := working.exception()) is None:
-            self._lines = (self._lines or 0) + len(working.result())
-            self._events = deque([*working.result(), *self._events], maxlen=_MOST)
+            events, lines = working.result()
+            self._lines = (self._lines or 0) + lines
+            self._events = deque([*events, *self._events], maxlen=_MOST)
         elif not self._warned:
             self._warned = True
             _log.warning("events are not kept in the state folder: %s", error)
 
 
-def _read(path: Path) -> list[KeptEvent]:
-    """The last events of the file."""
-    try:
-        with path.open("rb") as file:
-            lines = deque(file, maxlen=_MOST)
-    except FileNotFoundError:
-        return []
-    return [event for line in lines if (event := _event_of(line)) is not None]
+def _read(path: Path) -> _Kept:
+    """The last events of the file, and how many lines it has."""
+    last: deque[bytes] = deque(maxlen=_MOST)
+    lines = 0
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        for line in file:
+            last.append(line)
+            lines += 1
+    return [event for line in last if (event := _event_of(line)) is not None], lines
 
 
-def _write(path: Path, events: Sequence[KeptEvent], anew: bool) -> list[KeptEvent]:
+def _write(path: Path, events: Sequence[KeptEvent], anew: bool) -> _Kept:
     """Append ``events``, or write the file ``anew`` with them. There are no further events then."""
     content = b"".join(msgspec.json.encode(event) + b"\n" for event in events)
     if not anew:
         with path.open("ab") as file:
             file.write(content)
-        return []
+        return [], 0
     draft = path.with_suffix(".new")
     draft.write_bytes(content)
     draft.replace(path)
-    return []
+    return [], 0
 
 
 def _event_of(line: bytes) -> KeptEvent | None:

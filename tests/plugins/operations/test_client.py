@@ -391,3 +391,47 @@ def test_a_shell_completes_the_names_of_models(gateway: FakeGateway, answer: obj
     gateway.answer = (200, {}, json.dumps(answer).encode())
     shell = ShellComplete(enginehouse, {}, "enginehouse", "")
     assert [each.value for each in shell.get_completions(["load", "--url", gateway.url], "l")] == names
+
+
+def test_a_drain_that_waits_looks_on_and_drains_once_more_at_the_end(
+    gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = [2, 2, 1]
+
+    def look(_: float) -> None:
+        count = left.pop() if left else 0
+        requests = [{"replica": "m@gpu"}] * count + [{"replica": "m@other"}, {"replica": None}]
+        replicas = [{"replica": f"m@{name}", "backend": name} for name in ("gpu", "other")]
+        gateway.answer = (200, {}, json.dumps({"live": count, "requests": requests, "replicas": replicas}).encode())
+
+    monkeypatch.setattr(lifecycle.time, "sleep", look)
+    gateway.answer = (200, {}, b'{"live": 2}')
+    result = run("drain", "gpu", "--wait", "60s", "--url", gateway.url)
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "gpu has no live request")
+    assert [path for method, path, _ in gateway.seen if method == "POST"] == ["/api/backends/gpu/drain"] * 2
+    assert len(gateway.seen) == 2 + 2 * 4
+
+
+@pytest.mark.parametrize("command", [["status"], ["load", "m"]], ids=" ".join)
+def test_what_an_engine_printed_does_not_steer_the_terminal(
+    gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.setattr(lifecycle, "_LOOK_EVERY_S", 0.01)
+    backend: dict[str, Any] = {"name": "gpu", "driver": "sim", "state": "ready", "health": "unhealthy"}
+    backend |= {"last_error": "it said \x1b[2J", "draining": False, "models": [], "pending": 0, "avg_latency_ms": 0}
+    condition = {"word": "failed", "why": "it said \x1b[2J"}
+    replica = {"model": "m", "backend": "gpu", "state": "failed", "condition": condition}
+    status: dict[str, Any] = {"version": "0", "strategy": "smart", "uptime_s": 1, "requests": 0}
+    status |= {"backends": [backend], "replicas": [replica], "status": {"value": "unloaded"}, "root": "m"}
+    gateway.answer = (200, {}, json.dumps(status).encode())
+    gateway.busy = True
+    result = run(*command, "--url", gateway.url)
+    assert "it said \\x1b[2J" in result.output
+    assert "\x1b" not in result.output
+
+
+def test_amounts_of_keys_are_shown_as_they_are(gateway: FakeGateway) -> None:
+    key = {"name": "a", "source": "api", "last_used": None, "tokens_per_day": 12_345_678, "budget_per_day": 0.5}
+    gateway.answer = (200, {}, json.dumps({"keys": [key]}).encode())
+    shown = " ".join(run("keys", "list", "--url", gateway.url).stdout.split())
+    assert "tokens_per_day 12345678, budget_per_day 0.5" in shown

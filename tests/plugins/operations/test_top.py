@@ -127,3 +127,12 @@ def test_at_80_columns_names_that_are_too_long_go_on_and_figures_stay_whole() ->
     assert lines[1][at[1] : at[2]].strip() == "serving"
     for begin, end in ((at[0], at[1]), (at[2], at[3])):
         assert "".join(line[begin:end].strip() for line in lines[1:]) == model
+
+
+def test_what_is_asked_about_a_request_is_not_done_to_another_one() -> None:
+    for keys, asked, act in (("c", "y", RequestAct("cancel", "r2")), ("m", "rack\r", RequestAct("move", "r2", "rack"))):
+        view = after(keys)
+        line = view.line()
+        view.look([each for each in LIVE if each.id != "r2"], BACKENDS)
+        assert view.line() == line
+        assert view.press(asked) == [act]

@@ -140,3 +140,11 @@ async def test_a_folder_that_cannot_be_written_harms_nothing(tmp_path: Path, cap
     await run.until(lambda: caplog.records)
     assert "not kept in the state folder" in caplog.text
     assert run.names() == ["gateway_started"]
+
+
+async def test_the_file_stays_small_however_often_the_gateway_starts(tmp_path: Path) -> None:
+    line = json.dumps({"event": "x", "time": 1}) + "\n"
+    (tmp_path / "events.jsonl").write_text(line * 6000)
+    run = Run(tmp_path)
+    await run.until(lambda: "x" in run.names())
+    assert len(await run.until_written()) == 2000
