@@ -404,7 +404,7 @@ def test_a_drain_that_waits_looks_on_and_drains_once_more_at_the_end(
         replicas = [{"replica": f"m@{name}", "backend": name} for name in ("gpu", "other")]
         gateway.answer = (200, {}, json.dumps({"live": count, "requests": requests, "replicas": replicas}).encode())
 
-    monkeypatch.setattr(lifecycle.time, "sleep", look)
+    monkeypatch.setattr("enginehouse_operations.lifecycle.time.sleep", look)
     gateway.answer = (200, {}, b'{"live": 2}')
     result = run("drain", "gpu", "--wait", "60s", "--url", gateway.url)
     assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "gpu has no live request")
