@@ -20,21 +20,35 @@ class Nvml:
     def __init__(self) -> None:
         self._library: Any = None
         self._tried = False
+        self._problem = ""
 
     def read(self) -> Sequence[Gpu]:
-        """The GPUs now, in the order of their numbers. Blocks for some milliseconds; an error is logged once."""
+        """The GPUs now, in the order of their numbers, without those that cannot be read.
+
+        Blocks for some milliseconds. An error is logged once, and does not keep a later call from reading.
+        """
         if not self._tried:
             self._tried = True
             self._library = _load()
-        if self._library is None:
+        library = self._library
+        if library is None:
             return ()
+        gpus: list[Gpu] = []
+        problem = ""
         try:
-            count = self._library.nvmlDeviceGetCount()
-            return [self._gpu(index) for index in range(count)]
-        except self._library.NVMLError as error:
-            _log.warning("The GPUs cannot be read any more: %s", error)
-            self._library = None
-            return ()
+            for index in range(library.nvmlDeviceGetCount()):
+                try:
+                    gpus.append(self._gpu(index))
+                except library.NVMLError as error:  # noqa: PERF203 - a lost one hides no other
+                    problem = f"GPU {index} cannot be read: {error}"
+        except library.NVMLError as error:
+            problem = f"The GPUs cannot be read: {error}"
+        if problem and problem != self._problem:
+            _log.warning("%s", problem)
+        self._problem = problem
+        if problem and not gpus:  # a driver that was replaced needs a new beginning
+            self._library = _load() or library
+        return gpus
 
     def _gpu(self, index: int) -> Gpu:
         library = self._library

@@ -42,10 +42,14 @@ class NvmlFailure(Exception):
 
 
 class FakeNvml:
-    """The functions of ``pynvml``, on a machine with two GPUs. ``broken``: each of them fails."""
+    """The functions of ``pynvml``, on a machine with two GPUs.
+
+    ``broken``: each of them fails. ``lost``: the number of a GPU that cannot be read.
+    """
 
     def __init__(self) -> None:
         self.broken = False
+        self.lost: int | None = None
         self.processes: dict[int, dict[int, int | None]] = {0: {}, 1: {}}
 
     def functions(self) -> dict[str, Any]:
@@ -53,7 +57,7 @@ class FakeNvml:
         named: dict[str, Callable[..., Any]] = {
             "nvmlInit": lambda: None,
             "nvmlDeviceGetCount": lambda: len(self.processes),
-            "nvmlDeviceGetHandleByIndex": lambda index: index,
+            "nvmlDeviceGetHandleByIndex": self._handle,
             "nvmlDeviceGetUUID": lambda index: f"GPU-{index}".encode(),
             "nvmlDeviceGetName": lambda index: "NVIDIA H100",
             "nvmlDeviceGetMemoryInfo": lambda _: SimpleNamespace(total=80 * GIB, used=2 * GIB, free=78 * GIB),
@@ -61,6 +65,11 @@ class FakeNvml:
             "nvmlDeviceGetUtilizationRates": lambda index: SimpleNamespace(gpu=40 + index, memory=1),
         }
         return {"NVMLError": NvmlFailure, **{name: self._guarded(call) for name, call in named.items()}}
+
+    def _handle(self, index: int) -> int:
+        if index == self.lost:
+            raise NvmlFailure("GPU is lost")
+        return index
 
     def _running(self, index: int) -> list[Any]:
         return [SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in self.processes[index].items()]

@@ -55,6 +55,15 @@ def test_gpus_that_vanish_are_none(library: FakeNvml, caplog: pytest.LogCaptureF
     library.broken = True
     assert [*nvml.read(), *nvml.read()] == []
     assert len(caplog.records) == 1
+    library.broken = False
+    assert len(nvml.read()) == 2, "they are back"
+
+
+def test_a_gpu_that_is_lost_hides_no_other(library: FakeNvml, caplog: pytest.LogCaptureFixture) -> None:
+    nvml = Nvml()
+    library.lost = 0
+    assert [gpu.index for gpu in (*nvml.read(), *nvml.read())] == [1, 1]
+    assert [record.getMessage() for record in caplog.records] == ["GPU 0 cannot be read: GPU is lost"]
 
 
 @pytest.mark.parametrize(
