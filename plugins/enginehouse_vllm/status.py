@@ -10,7 +10,7 @@ from enginehouse.rescheduling import InstanceStatus
 from enginehouse_kit.drivers import metric_sums, read_metrics
 
 _RUNNING, _WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
-_USAGE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")  # older servers have the second
+_USAGE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")  # older servers have the second, some have both
 _CACHE = "vllm:cache_config_info"
 _SLEEP = "vllm:engine_sleep_state"
 _LORAS = "vllm:lora_requests_info"
@@ -37,10 +37,11 @@ def read_status(response: EngineResponse) -> InstanceStatus:
         for sample in samples
         if sample.name == _CACHE
     }
+    usage = next((name for name in _USAGE if name in sums), "")
     used = sum(
         sample.value * tokens.get(sample.labels.get("engine", ""), next(iter(tokens.values()), 0))
         for sample in samples
-        if sample.name in _USAGE
+        if sample.name == usage
     )
     asleep = any(s.name == _SLEEP and s.value and s.labels.get("sleep_state") != "awake" for s in samples)
     loras = max((sample for sample in samples if sample.name == _LORAS), key=lambda sample: sample.value, default=None)

@@ -131,6 +131,15 @@ async def test_an_sglang_with_several_ranks_counts_its_requests_once(groups: int
     assert several == {name: value * groups if name != "schedulable" else value for name, value in alone.items()}
 
 
+async def test_a_vllm_that_tells_its_cache_under_two_names_counts_it_once() -> None:
+    """Those of 0.9 and 0.10 do."""
+    both = VLLM + b"".join(
+        line.replace(b":kv_", b":gpu_") + b"\n" for line in VLLM.splitlines() if line.startswith(b"vllm:kv_")
+    )
+    for page in (both, VLLM.replace(b":kv_", b":gpu_")):
+        assert _figures(await VllmDriver().status(FakeClient({"/metrics": page})))["num_used_gpu_tokens"] == 1200
+
+
 async def test_a_vllm_that_sleeps_takes_no_requests() -> None:
     page = VLLM.replace(b'"awake"} 1.0', b'"awake"} 0.0').replace(b'offloaded"} 0.0', b'offloaded"} 1.0')
     status = await VllmDriver().status(FakeClient({"/metrics": page}))
