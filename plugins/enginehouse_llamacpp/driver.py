@@ -65,8 +65,8 @@ class LlamaCppDriver(OpenAICompatibleDriver, SupportsLaunch, LlamaServerStreams,
     def files(self, spec: LaunchSpec) -> Sequence[str]:
         """The model's file or its shards, and the files that options name."""
         options = spec.options_as(LlamaCppOptions)
-        others = [options.mmproj, options.lora, options.model_draft, options.chat_template_file]
-        return [*(str(each) for each in (shards(Path(spec.path)) if spec.path else ())), *filter(None, others)]
+        others = [*options.weights, *filter(None, [options.chat_template_file])]
+        return [*(str(each) for each in (shards(Path(spec.path)) if spec.path else ())), *others]
 
     def find_models(self, path: Path) -> Sequence[FoundModel]:
         """GGUF files, with their shards and projectors."""

@@ -6,6 +6,7 @@ types that Ollama writes.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -34,8 +35,13 @@ def find_models(path: Path) -> Sequence[FoundModel]:
         return _found_at(path) if path.suffix.lower() == ".gguf" else []
     if stored := stored_models(path):
         return [_found_in_store(each) for each in stored]
-    folders = [path, *sorted(each for each in path.iterdir() if each.is_dir())] if path.is_dir() else []
+    folders = [path, *sorted(each for each in path.iterdir() if _is_readable(each))] if path.is_dir() else []
     return [_found(file, models) for folder in folders for models in [_models_among(folder)] for file in models]
+
+
+def _is_readable(folder: Path) -> bool:
+    """A volume has a ``lost+found``, which only root may read."""
+    return folder.is_dir() and os.access(folder, os.R_OK | os.X_OK)
 
 
 def _found_in_store(stored: StoredModel) -> FoundModel:

@@ -79,7 +79,7 @@ def model_facts(spec: LaunchSpec) -> ModelFacts:
     options, path = spec.options_as(LlamaCppOptions), Path(spec.path)
     header = read_gguf_header(path)
     trained = _figure(header, "context_length")
-    files = [*shards(path), *(Path(each) for each in (options.mmproj, options.lora, options.model_draft) if each)]
+    files = [*shards(path), *map(Path, options.weights)]
     size = sum(file.stat().st_size for file in files)
     context = options.whole_context(spec.context_length) or trained or 0
     return ModelFacts(

@@ -50,7 +50,7 @@ class LlamaCppOptions(EngineOptions, frozen=True, forbid_unknown_fields=True):
         Literal["none", "mean", "cls", "last", "rank"] | None, Meta(description="how embeddings are pooled")
     ] = None
     mmproj: Annotated[str | None, Meta(description="file of the multimodal projector, for images")] = None
-    lora: Annotated[str | None, Meta(description="file of a LoRA adapter")] = None
+    lora: Annotated[str | None, Meta(description="files of LoRA adapters, separated by commas")] = None
     model_draft: Annotated[str | None, Meta(description="file of a smaller model for speculative decoding")] = None
     jinja: Annotated[bool | None, Meta(description="use the model's own chat template")] = None
     chat_template: Annotated[str | None, Meta(description="name of a built-in chat template, or its text")] = None
@@ -61,10 +61,15 @@ class LlamaCppOptions(EngineOptions, frozen=True, forbid_unknown_fields=True):
     ] = None
     slot_save_path: Annotated[str | None, Meta(description="folder for saved slots")] = None
 
+    @property
+    def weights(self) -> list[str]:
+        """The files that are loaded beside the model."""
+        return [file for file in (self.mmproj, *(self.lora or "").split(","), self.model_draft) if file]
+
     def whole_context(self, context_length: int | None) -> int | None:
         """The context that all slots share so that a request in each may have ``context_length`` tokens.
 
         llama.cpp divides the context among its slots, unless these are unified.
         """
-        slots = 1 if self.kv_unified else self.parallel or 1
+        slots = 1 if self.kv_unified else max(1, self.parallel or 1)  # -1: llama.cpp chooses, and unifies them
         return context_length * slots if context_length else None

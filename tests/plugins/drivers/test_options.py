@@ -41,7 +41,7 @@ def test_options_of_llamacpp_become_flags(options: dict[str, Any], flags: str) -
 
 @pytest.mark.parametrize(
     ("options", "whole"),
-    [({}, 2048), ({"parallel": 4}, 8192), ({"parallel": 4, "kv_unified": True}, 2048)],
+    [({}, 2048), ({"parallel": 4}, 8192), ({"parallel": -1}, 2048), ({"parallel": 4, "kv_unified": True}, 2048)],
 )
 def test_each_slot_of_a_llama_server_has_the_configured_context(options: dict[str, Any], whole: int) -> None:
     assert f"-c {whole}" in _flags(LlamaCppDriver(), "llamacpp", options, context_length=2048)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from enginehouse.drivers import FoundModel
 from enginehouse_llamacpp import LlamaCppDriver
@@ -32,6 +35,21 @@ def test_a_folder_has_models_and_so_have_the_folders_below(tmp_path: Path) -> No
     llama(tmp_path / "b", "b.gguf")
     (tmp_path / "notes.txt").touch()
     assert found(tmp_path) == {"a": ("a.gguf", {}), "b": ("b.gguf", {})}
+
+
+def test_a_folder_that_must_not_be_read_hides_no_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    llama(tmp_path, "a.gguf")
+    (tmp_path / "lost+found").mkdir()
+    listed = Path.iterdir
+
+    def iterdir(path: Path) -> Iterator[Path]:
+        if path.name == "lost+found":
+            raise PermissionError(13, "Permission denied")
+        return listed(path)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    monkeypatch.setattr(os, "access", lambda path, mode: path.name != "lost+found")
+    assert found(tmp_path) == {"a": ("a.gguf", {})}
 
 
 def test_shards_are_one_model(tmp_path: Path) -> None:

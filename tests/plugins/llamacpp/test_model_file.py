@@ -130,3 +130,15 @@ def test_a_real_file_is_read_as_its_own_library_reads_it() -> None:
     facts = LlamaCppDriver().inspect(LaunchSpec(model="tiny", path=str(engine.model), port=0))
     assert facts.capabilities.context_length == 8192
     assert facts.memory == engine.model.stat().st_size + 8192 * 4 * 2 * 32 * 2 * 2  # layers, KV heads, length
+
+
+def test_each_of_several_adapters_is_a_file(tmp_path: Path) -> None:
+    adapters = [tmp_path / name for name in ("a.gguf", "b.gguf")]
+    for adapter in adapters:
+        adapter.write_bytes(bytes(1000))
+    model = write_gguf(tmp_path / "m.gguf", **LLAMA)
+    options = LlamaCppOptions(lora=",".join(map(str, adapters)))
+    spec = LaunchSpec(model="m", path=str(model), port=1, options=options)
+    driver = LlamaCppDriver()
+    assert not driver.why_not(spec)
+    assert driver.inspect(spec).size == model.stat().st_size + 2000
