@@ -204,7 +204,7 @@ def test_presets_of_llama_server(tmp_path: Path) -> None:
     converted = presets.convert(sample("presets.ini"))
     config = checked(converted, tmp_path)
     gemma = config.models["ggml-org/gemma:Q4"]
-    assert gemma.command.split()[:7] == ["llama-server", "--port", "${port}", "--n-gpu-layers", "99", "--jinja", "--hf"]
+    assert gemma.command.split()[:7] == ["llama-server", "--port", "${port}", "--n-gpu-layers", "99", "--jinja", "-hf"]
     assert '\'{"reasoning_effort": "high"}\'' in gemma.command
     assert "--no-warmup" in gemma.command
     assert (gemma.context_length, gemma.preload, gemma.stop_timeout) == (8192, True, 30)
@@ -212,6 +212,49 @@ def test_presets_of_llama_server(tmp_path: Path) -> None:
     assert config.models["local"].args == ["--n-gpu-layers", "99", "--jinja", "--ctx-size", "4096", "--no-mmap"]
     noted = {note.key for note in converted.notes}
     assert {'"ggml-org/gemma:Q4".port', "local.LLAMA_ARG_THREADS", '"ggml-org/gemma:Q4".metrics'} <= noted
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("ngl = 99", "-ngl 99"),
+        ("fa = on", "-fa on"),
+        ("t = 8", "-t 8"),
+        ("temp = 0.6", "--temp 0.6"),
+        ("fit = off", "--fit off"),
+        ("flash-attn = on", "--flash-attn on"),
+        ("cpu-moe = true", "--cpu-moe"),
+        ("cmoe = 1", "--cpu-moe"),
+        ("no-kv-offload = true", "--no-kv-offload"),
+        ("nkvo = on", "--no-kv-offload"),
+        ("kvu = off", "--no-kv-unified"),
+        ("jinja = false", "--no-jinja"),
+        ("slots = 0", "--no-slots"),
+        ("no-mmap = false", "--mmap"),
+        ("no-mmproj = enabled", "--no-mmproj-auto"),
+        ("verbose = disabled", ""),
+        ("api-key = secret", ""),
+        ("alias = other", ""),
+    ],
+)
+def test_an_option_of_a_preset(line: str, words: str) -> None:
+    """llama-server refuses ``--ngl``, and a value of an option that has none."""
+    converted = presets.convert(f"[m]\nmodel = /m.gguf\n{line}\n")
+    assert converted.config["models"]["m"].get("args", []) == words.split()
+    assert len(converted.notes) == (not words)
+
+
+def test_a_preset_without_a_file_is_one_of_the_cache_or_none() -> None:
+    converted = presets.convert("[org/gemma:Q8_0]\nngl = 9\n[elsewhere]\nngl = 9\n")
+    assert {name: model["command"] for name, model in converted.config["models"].items()} == {
+        "org/gemma:Q8_0": "llama-server --port ${port} --hf-repo org/gemma:Q8_0 -ngl 9"
+    }
+    assert [note.key for note in converted.notes] == ["elsewhere"]
+
+
+def test_the_last_context_of_a_preset_counts() -> None:
+    converted = presets.convert("[*]\nctx-size = 8192\n[m]\nmodel = /m.gguf\nc = 4096\n")
+    assert converted.config["models"]["m"]["context_length"] == 4096
 
 
 COMMAND = """
