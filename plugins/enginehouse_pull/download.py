@@ -26,6 +26,8 @@ _SPARE = 256 << 20
 _LOOK_EVERY_S = 0.2
 _TRIES = 5
 """So many times in a row a download may break off without a byte more."""
+_PAUSE_S = 1.0
+"""By so much each pause between them is longer than the last."""
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 
 
@@ -33,11 +35,14 @@ def download(files: Sequence[RemoteFile], folder: Path, progress: PullProgress, 
     """Download ``files`` into ``folder``, unless they are there. Raises ``PullFailed``."""
     sizes = [file.size for file in files]
     total = None if None in sizes else sum(size or 0 for size in sizes)
-    _check_space(files, folder)
     pulled: list[PulledFile] = []
-    for file in files:
-        report = _behind(sum(each.size for each in pulled), total, progress)
-        pulled.append(_Download(file, folder, report, token).run())
+    try:
+        _check_space(files, folder)
+        for file in files:
+            report = _behind(sum(each.size for each in pulled), total, progress)
+            pulled.append(_Download(file, folder, report, token).run())
+    except OSError as error:
+        raise PullFailed(f"{error.filename or folder} cannot be written: {error.strerror or error}") from None
     return pulled
 
 
@@ -115,13 +120,13 @@ class _Download:
         return PulledFile(path=self._file.path, size=size, sha256=sha256)
 
     def _is_there(self) -> bool:
-        """Whether the file is whole. One whose size nobody knows is not: any file may have its name."""
-        if not self._path.is_file() or self._file.size != self._path.stat().st_size:
+        """Whether the file is whole. One without a checksum is not: any file may have its name, or an older one."""
+        if not self._file.sha256 or not self._path.is_file() or self._file.size != self._path.stat().st_size:
             return False
-        return not self._file.sha256 or _sha256(self._path) == self._file.sha256
+        return _sha256(self._path) == self._file.sha256
 
     def _found(self) -> PulledFile:
-        """The file that was there before. A checksum that the source does not tell stays unknown."""
+        """The file that was there before."""
         return PulledFile(path=self._file.path, size=self._path.stat().st_size, sha256=self._file.sha256)
 
     @contextmanager
@@ -153,14 +158,15 @@ class _Download:
                 tries = 0 if done > before else tries + 1
                 if tries == _TRIES:
                     raise
+                time.sleep(_PAUSE_S * tries)  # a network that fails for a moment does so at once
         return done
 
     def _begin_with(self, part: BinaryIO) -> int:
-        """Read what an earlier download left; its size."""
+        """Read what an earlier download left; its size. Without a checksum, it may be of another file."""
         part.seek(0)
-        while piece := part.read(_PIECE):
+        while self._file.sha256 and (piece := part.read(_PIECE)):
             self._digest.update(piece)
-        if self._size is None or part.tell() > self._size:
+        if not self._file.sha256 or self._size is None or part.tell() > self._size:
             self._begin_anew(part)
         return part.tell()
 

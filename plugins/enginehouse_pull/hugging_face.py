@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
+from urllib.parse import quote
 
 import msgspec
 
@@ -64,7 +65,7 @@ class HuggingFace(ModelSource):
             )
             raise refusal(error, f"'{name}'", remedy) from None
         pulled = download(files, folder, progress, token)
-        first = next((each.path for each in pulled if each.path.endswith(".gguf")), "")
+        first = next((each.path for each in pulled if each.path.lower().endswith(".gguf")), "")
         return PulledModel(path=first or inner_path(found["repo"]), files=pulled)
 
 
@@ -94,13 +95,13 @@ class _Listing:
                 return
             entries, headers = read(page, list[_Entry], token=self._token)
             yield from entries
-            link = _NEXT_PAGE.search(headers.get("Link", ""))
+            link = _NEXT_PAGE.search(headers.get("link", ""))
             page = link[1] if link and link[1].startswith(self._hub + "/") else None
 
     def _remote(self, entry: _Entry, revision: str) -> RemoteFile:
         large = entry.lfs
         return RemoteFile(
-            url=f"{self._hub}/{self._repo}/resolve/{revision}/{inner_path(entry.path)}",
+            url=f"{self._hub}/{self._repo}/resolve/{revision}/{quote(inner_path(entry.path))}",
             path=inner_path(self._repo, inner_path(entry.path)),
             size=large.size if large else entry.size,
             sha256=large.oid if large else "",

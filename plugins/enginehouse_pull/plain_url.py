@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path, PurePosixPath
-from urllib.parse import unquote, urlsplit
+from string import punctuation
+from urllib.parse import quote, unquote, urlsplit
 
 from enginehouse import ModelSource
 from enginehouse.model_sources import PulledModel, PullProgress, PullSettings
@@ -18,12 +19,15 @@ class PlainUrl(ModelSource):
     """
 
     def takes(self, name: str) -> bool:
-        parts = urlsplit(name)
+        try:
+            parts = urlsplit(name)
+        except ValueError:  # a bracket that is not closed
+            return False
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.path.lower().endswith(".gguf")
 
     def pull(self, name: str, settings: PullSettings, folder: Path, progress: PullProgress) -> PulledModel:
         parts = urlsplit(name)
         file = PurePosixPath(unquote(parts.path)).name
         path = inner_path(parts.hostname or "", hashlib.sha256(name.encode()).hexdigest()[:16], file)
-        pulled = download([RemoteFile(url=name, path=path)], folder, progress)
+        pulled = download([RemoteFile(url=quote(name, safe=punctuation), path=path)], folder, progress)
         return PulledModel(path=path, files=pulled)

@@ -56,10 +56,10 @@ def opened(url: str, headers: Mapping[str, str] = {}, token: str = "") -> Iterat
 
 
 def read(url: str, type: type[T], headers: Mapping[str, str] = {}, token: str = "") -> tuple[T, Mapping[str, str]]:
-    """The decoded JSON at ``url``, and the answer's headers. Raises ``PullFailed``, as ``opened`` does."""
+    """The decoded JSON at ``url``, and the answer's headers, in small letters. Raises ``PullFailed``, as ``opened``."""
     with opened(url, headers, token) as response:
         body = response.read(_LARGEST_ANSWER + 1)
-        answered = dict(response.headers.items())
+        answered = {name.lower(): value for name, value in response.headers.items()}
     try:
         if len(body) > _LARGEST_ANSWER:
             raise ValueError("it is too large")

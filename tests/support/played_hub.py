@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
 from typing import Any
+from urllib.parse import unquote
 
 
 class PlayedHub:
@@ -26,6 +27,8 @@ class PlayedHub:
         """Of the next answers with a file, each ends after so many bytes."""
         self.claims: dict[str, Mapping[str, Any]] = {}
         """What the list of files says of a file instead of the truth."""
+        self.link = "Link"
+        """How it writes the name of that header."""
         self.endless = False
         self.ranges = True
         self.released: Event | None = None
@@ -39,7 +42,7 @@ class PlayedHub:
         if path.startswith("/api/models/"):
             self._hub_page(request, "/".join(parts[2:4]), parts[4:])
         elif len(parts) > 4 and parts[2] == "resolve":
-            self._hub_file(request, "/".join(parts[:2]), "/".join(parts[4:]))
+            self._hub_file(request, "/".join(parts[:2]), unquote("/".join(parts[4:])))
         elif parts[0] == "v2":
             self._registry(request, "/".join(parts[1:3]), parts[3], parts[4])
         elif path.startswith("/files/"):
@@ -73,7 +76,7 @@ class PlayedHub:
             send_json(request, listed[1:] or listed)
         else:  # a page with one file, and the rest
             link = f'<{self.url}/api/models/{repository}/tree/{rest[1]}?recursive=true&cursor=2>; rel="next"'
-            send_json(request, listed[:1], {"Link": link})
+            send_json(request, listed[:1], {self.link: link})
 
     def _hub_file(self, request: BaseHTTPRequestHandler, repository: str, name: str) -> None:
         if not self._allowed(request, repository):

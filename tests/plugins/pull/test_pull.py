@@ -14,6 +14,7 @@ from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.errors import PullFailed
 from enginehouse.model_sources import PullSettings
 from enginehouse_kit.testing import check_model_source, create
+from enginehouse_pull import download
 from tests.support.played_hub import PlayedHub, played_hub
 
 WEIGHTS = bytes(range(256)) * 9000
@@ -141,14 +142,42 @@ def test_another_file_of_the_same_size_is_replaced(puller: Puller, hub: PlayedHu
     assert path.read_bytes() == b"eight" + WEIGHTS
 
 
-def test_a_file_that_was_there_has_no_checksum_of_nothing(puller: Puller) -> None:
-    puller.pull("hf.co/meta/llama")
-    path = puller.models.folder / "meta/llama/config.json"
-    (puller.models.folder / "meta/llama/model.safetensors").unlink()
+@pytest.mark.parametrize("left", ["config.json", "config.json.part"])
+def test_a_file_without_a_checksum_is_not_that_of_an_older_revision(puller: Puller, left: str) -> None:
+    folder = puller.models.folder / "meta/llama"
+    folder.mkdir(parents=True)
+    (folder / left).write_bytes(b"[]" if left == "config.json" else b"[")
     puller.pull("hf.co/meta/llama")
     [note] = puller.models.all()
-    assert path.read_bytes() == b"{}"
-    assert {file.path: file.sha256 for file in note.files}["meta/llama/config.json"] == ""
+    assert (folder / "config.json").read_bytes() == b"{}"
+    told = {file.path: file.sha256 for file in note.files}["meta/llama/config.json"]
+    assert told == hashlib.sha256(b"{}").hexdigest()
+
+
+def test_a_file_may_have_any_name(puller: Puller, hub: PlayedHub) -> None:
+    hub.repositories["google/gemma-GGUF"] = {"Géma 1#2 50%.GGUF": b"weights"}
+    assert puller.pull(GEMMA).read_bytes() == b"weights"
+    address = f"{hub.url}/google/gemma-GGUF/resolve/main/"
+    assert puller.pull(f"{address}Géma 1%232 50%25.GGUF").read_bytes() == b"weights"
+
+
+def test_a_hub_behind_a_proxy_has_several_pages_too(puller: Puller, hub: PlayedHub) -> None:
+    """Some write the names of headers in small letters."""
+    hub.link = "link"
+    assert {file.name for file in puller.pull("hf.co/meta/llama").iterdir()} == {"config.json", "model.safetensors"}
+
+
+def test_a_folder_that_cannot_be_written_is_told(hub: PlayedHub, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    settings = PullSettings(hub=hub.url, folder=str(tmp_path / "file" / "models"))
+    models = PulledModels(settings, [create("model_source", "hugging_face")])
+    with pytest.raises(PullFailed, match="models cannot be written: Not a directory"):
+        models.pull(GEMMA, lambda done, total: None)
+
+
+def test_an_address_that_is_none_is_no_model(puller: Puller) -> None:
+    with pytest.raises(PullFailed, match="is not the name of a model"):
+        puller.pull("http://[x/model.gguf")
 
 
 def test_no_name_is_no_model(puller: Puller) -> None:
@@ -193,11 +222,16 @@ def test_a_server_without_ranges_begins_anew(puller: Puller, hub: PlayedHub) -> 
     assert puller.pull(GEMMA + ":Q8_0").read_bytes() == b"eight" + WEIGHTS
 
 
-def test_a_server_that_gives_nothing_more_is_given_up_and_later_continued(puller: Puller, hub: PlayedHub) -> None:
+def test_a_server_that_gives_nothing_more_is_given_up_and_later_continued(
+    puller: Puller, hub: PlayedHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(download.time, "sleep", pauses.append)
     hub.breaks_after = [1_500_000, 0, 0, 0, 0, 0]
     with pytest.raises(PullFailed, match="ended after 1500000 of"):
         puller.pull(GEMMA + ":Q8_0")
     assert puller.models.all() == []
+    assert pauses == [0, 1, 2, 3, 4]
 
     hub.asked.clear()
     assert puller.pull(GEMMA + ":Q8_0").read_bytes() == b"eight" + WEIGHTS
