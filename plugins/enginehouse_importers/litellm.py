@@ -137,11 +137,10 @@ def convert(text: str, file: str = "") -> Converted:
 
 
 class _Deployment(NamedTuple):
-    """One entry of ``model_list``. ``name``: for clients; ``model``: for the engine; ``shared``: the same server."""
+    """One entry of ``model_list``. ``name``: for clients; ``model``: for the engine."""
 
     name: str
     model: str
-    shared: tuple[str, ...]
     backend: dict[str, Any]
     card: dict[str, Any]
     prices: dict[str, float]
@@ -178,15 +177,15 @@ def _deployment(table: Table) -> _Deployment | None:
         parameters.note("left out: it has no address", "api_base")
         parameters.silence()
         return None
-    backend, shared = _backend(parameters, known.driver, url)
+    backend = _backend(parameters, known.driver, url)
     weight = _number(parameters, "weight")
     filters = _filters(parameters)
     parameters.leave_out(_OF_DEPLOYMENTS)
     card |= {"filters": {"set": filters}} if filters else {}
-    return _Deployment(name, model, shared, backend, card, prices, weight)
+    return _Deployment(name, model, backend, card, prices, weight)
 
 
-def _backend(parameters: Table, driver: str, url: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _backend(parameters: Table, driver: str, url: str) -> dict[str, Any]:
     key = secret(parameters, "api_key")
     limits = {"total": _number(parameters, "timeout"), "first_byte": _number(parameters, "stream_timeout")}
     backend: dict[str, Any] = {
@@ -198,7 +197,7 @@ def _backend(parameters: Table, driver: str, url: str) -> tuple[dict[str, Any], 
     }
     timeouts = {name: seconds(limit) for name, limit in limits.items() if limit}
     backend |= {"timeouts": timeouts} if timeouts else {}
-    return {name: value for name, value in backend.items() if value}, (url, key, str(backend["priority"]))
+    return {name: value for name, value in backend.items() if value}
 
 
 def _prices(table: Table) -> dict[str, float]:
@@ -238,15 +237,14 @@ def _filters(parameters: Table) -> dict[str, Any]:
 
 
 def _backends(deployments: list[_Deployment]) -> dict[str, dict[str, Any]]:
-    """One backend for each server, with all its models."""
-    backends, names = Backends(), dict[tuple[str, ...], str]()
+    """One backend for each server with the same key, limits and rank, with all its models."""
+    backends, models = Backends(), dict[str, list[str]]()
     for each in deployments:
-        if each.shared not in names:
-            names[each.shared] = backends.add(name_of(each.backend["url"]), each.backend | {"models": []})
-            backends.tables[names[each.shared]]["models"] = []
-        models = backends.tables[names[each.shared]]["models"]
-        if each.model not in models:
-            models.append(each.model)
+        served = models.setdefault(repr(each.backend), [])
+        if not served:
+            backends.tables[backends.add(name_of(each.backend["url"]), each.backend)]["models"] = served
+        if each.model not in served:
+            served.append(each.model)
     return backends.tables
 
 

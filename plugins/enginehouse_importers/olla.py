@@ -171,8 +171,7 @@ def _backends(static: Table) -> tuple[Backends, dict[str, str]]:
             "url": url,
             "api_key": _api_key(table.table("auth")),
         }
-        if priority := table.whole("priority", _HIGHEST):
-            backend["priority"] = max(0, _HIGHEST - priority) or None
+        backend["priority"] = max(0, _HIGHEST - table.whole("priority", _HIGHEST)) or None
         intervals.append(_duration(table, "check_interval"))
         limits.append(_duration(table, "check_timeout"))
         if url:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+from http.client import HTTPException
 from pathlib import PurePath
 from typing import Any, Final
-from urllib.error import URLError
 from urllib.request import urlopen
 
 import msgspec
@@ -16,6 +16,7 @@ from enginehouse_importers.kit.backends import base_url
 from enginehouse_importers.kit.table import Converted, Note, Table
 
 _INSTRUCTION: Final = re.compile(r"(?P<name>[A-Za-z]+)\s+(?P<rest>.*)", re.DOTALL)
+_NAMED: Final = re.compile(r"(?P<before>.+)\.modelfile|modelfile\.(?P<behind>.+)", re.IGNORECASE)
 _FIELDS: Final = {
     "temperature": "temperature",
     "top_p": "top_p",
@@ -78,7 +79,7 @@ def ask_server(url: str) -> bytes:
         with urlopen(address, timeout=_TIMEOUT_S) as answer:
             found: bytes = answer.read()
             return found
-    except (URLError, OSError, ValueError) as error:
+    except (OSError, HTTPException, ValueError) as error:
         raise ConfigError(f"no Ollama answers at {address}: {error}", remedy="start it, or give its URL") from None
 
 
@@ -167,6 +168,6 @@ def _is_file(source: str) -> bool:
 
 def _name(file: str, source: str) -> str:
     """``NAME.Modelfile`` and ``Modelfile.NAME`` are called NAME; any other file is called as its source."""
-    path = PurePath(file)
-    parts = [part for part in path.name.split(".") if part.lower() not in ("modelfile", "")]
-    return parts[0] if parts else PurePath(source).stem if _is_file(source) else f"{source}-modelfile"
+    found = _NAMED.fullmatch(PurePath(file).name)
+    name = found and (found["before"] or found["behind"])
+    return name or (PurePath(source).stem if _is_file(source) else f"{source}-modelfile")

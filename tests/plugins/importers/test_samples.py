@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import msgspec
@@ -13,6 +15,7 @@ import tomli_w
 import yaml
 from click.testing import CliRunner
 
+from enginehouse import ConfigError
 from enginehouse.config.load_config import load_config
 from enginehouse.config.schema import Config
 from enginehouse_importers import litellm, nexus, olla, ollama, presets, router_commands
@@ -345,6 +348,56 @@ def test_a_modelfile(tmp_path: Path) -> None:
     assert {note.key for note in converted.notes} == {
         "PARAMETER.mirostat", "PARAMETER.temperature", "PARAMETER.stop", "TEMPLATE", "SYSTEM", "LICENSE",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("llama3.2-custom.Modelfile", "llama3.2-custom"),
+        ("my.models/Modelfile.qwen2.5", "qwen2.5"),
+        ("Modelfile", "mine"),
+        ("other.txt", "mine"),
+    ],
+)
+def test_the_name_of_a_modelfile(file: str, name: str) -> None:
+    assert list(ollama.convert_modelfile("FROM ./mine.gguf", file).config["models"]) == [name]
+
+
+def test_a_server_that_is_no_ollama_is_told() -> None:
+    """It may speak something else than HTTP."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def greet() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"220 mail\r\n")
+
+        thread = Thread(target=greet)
+        thread.start()
+        with pytest.raises(ConfigError, match="no Ollama answers"):
+            ollama.ask_server(f"http://127.0.0.1:{server.getsockname()[1]}")
+        thread.join()
+
+
+def test_the_lowest_priority_of_olla_is_the_last(tmp_path: Path) -> None:
+    endpoints = ", ".join(f'{{url: "http://h{n}", name: "p{n}", type: vllm, priority: {n}}}' for n in (0, 1, 100))
+    config = checked(olla.convert(f"discovery: {{static: {{endpoints: [{endpoints}]}}}}"), tmp_path)
+    assert {name: each.priority for name, each in config.backends.items()} == {"p0": 100, "p1": 99, "p100": 0}
+
+
+def test_deployments_of_litellm_with_other_limits_are_other_backends(tmp_path: Path) -> None:
+    text = """
+model_list:
+  - {model_name: a, litellm_params: {model: hosted_vllm/A, api_base: "http://h:1", timeout: 5}}
+  - {model_name: b, litellm_params: {model: hosted_vllm/B, api_base: "http://h:1", timeout: 600}}
+  - {model_name: c, litellm_params: {model: hosted_vllm/C, api_base: "http://h:1", timeout: 5}}
+"""
+    config = checked(litellm.convert(text), tmp_path)
+    assert [(each.models, each.timeouts.total) for each in config.backends.values() if each.timeouts is not None] == [
+        (["A", "C"], 5),
+        (["B"], 600),
+    ]
 
 
 def test_a_modelfile_of_another_model_is_an_alias(tmp_path: Path) -> None:
