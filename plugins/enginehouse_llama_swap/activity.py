@@ -42,8 +42,8 @@ _SORT_KEYS: Final[Mapping[str, Callable[[Row], Any]]] = {
 class _Query(msgspec.Struct):
     """llama-swap's parameters. ``start`` and ``end`` are times as in RFC 3339, and count themselves."""
 
-    start: datetime | None = None
-    end: datetime | None = None
+    start: Annotated[datetime, Meta(tz=True)] | None = None
+    end: Annotated[datetime, Meta(tz=True)] | None = None
     min_id: Annotated[int, Meta(ge=1)] | None = None
     max_id: Annotated[int, Meta(ge=1)] | None = None
     limit: Annotated[int, Meta(ge=1, le=999)] = 25
