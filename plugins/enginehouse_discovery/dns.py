@@ -21,7 +21,8 @@ class DnsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``name``: a host, each of whose addresses serves at ``port``. Or ``service``: the name of SRV records.
 
     ``driver``, ``scheme`` and ``concurrency`` are those of all backends; ``resolver``: the address of a DNS server,
-    such as ``10.0.0.1``, ``10.0.0.1:5353`` or ``[fd00::1]:5353``.
+    such as ``10.0.0.1``, ``10.0.0.1:5353`` or ``[fd00::1]:5353``. Without one, names may be short, as the search list of
+    this machine completes them.
     """
 
     name: str = ""
@@ -99,6 +100,7 @@ class _Resolver:
             self._resolver = asyncresolver.Resolver()
         except NoResolverConfiguration as error:
             raise ConfigError(f"this machine has no DNS server: {error}", remedy="set resolver") from None
+        self._resolver.use_search_by_default = True  # as the system's own: in Kubernetes, "vllm" is a name
 
     async def addresses(self, name: str) -> list[str]:
         found = await asyncio.gather(*(self._ask(name, kind) for kind in ("A", "AAAA")))

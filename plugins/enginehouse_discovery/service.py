@@ -241,6 +241,7 @@ class Sources:
     def remove(self, name: str) -> None:
         """Forget a source that is no longer configured: all its backends are leaving."""
         source = self.by_name.pop(name)
+        source.has_begun.set()  # a start waits for it no longer
         self._leave(source, source.backends)
 
     def wanted(self) -> dict[str, FoundBackend]:

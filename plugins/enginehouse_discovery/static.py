@@ -46,9 +46,11 @@ class StaticDiscoverer(Discoverer):
 
     async def watch(self) -> AsyncIterator[Mapping[str, FoundBackend]]:
         while True:
-            text = await asyncio.to_thread(self._read)
-            yield read_list(text, self._config.file or self._config.url)
+            yield await asyncio.to_thread(self._listed)
             await asyncio.sleep(self._config.interval)
+
+    def _listed(self) -> Mapping[str, FoundBackend]:
+        return read_list(self._read(), self._config.file or self._config.url)
 
     def _read(self) -> bytes:
         if self._config.file:

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
 from typing import cast
 
+import dns.asyncresolver
 import dns.message
 import dns.rrset
 import pytest
@@ -73,6 +76,18 @@ async def test_each_server_of_a_service_is_a_backend(resolver: str) -> None:
         "a.test:8000": FoundBackend(url="https://a.test:8000", priority=0),
         "b.test:8001": FoundBackend(url="https://b.test:8001", priority=1),
     }
+
+
+async def test_a_short_name_is_completed_as_the_machine_says(
+    resolver: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, _, port = resolver.partition(":")
+    (tmp_path / "resolv.conf").write_text(f"nameserver {host}\nsearch example test\n")
+    machine = partial(dns.asyncresolver.Resolver, str(tmp_path / "resolv.conf"))
+    monkeypatch.setattr(dns.asyncresolver, "Resolver", machine)
+    discoverer = DnsDiscoverer(DnsConfig(name="engines"))
+    discoverer._lookup._resolver.port = int(port)  # type: ignore[attr-defined]
+    assert len(await anext(aiter(discoverer.watch()))) == 3
 
 
 async def test_a_name_that_does_not_exist_has_no_backends(resolver: str) -> None:

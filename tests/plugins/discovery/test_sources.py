@@ -50,6 +50,14 @@ def test_a_removed_source_drains() -> None:
     assert found.draining() == {"lab-a"}
 
 
+def test_nobody_waits_for_a_removed_source() -> None:
+    """A reload while the gateway starts."""
+    found = sources("lab")
+    source = found.by_name["lab"]
+    found.remove("lab")
+    assert source.has_begun.is_set()
+
+
 def test_what_the_gateway_refuses_has_its_reason_and_never_drains() -> None:
     found = sources("lab")
     lists(found, "lab", good=A, bad=FoundBackend(url="ftp://x:1", draining=True))
