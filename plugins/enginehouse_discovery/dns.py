@@ -21,8 +21,8 @@ class DnsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``name``: a host, each of whose addresses serves at ``port``. Or ``service``: the name of SRV records.
 
     ``driver``, ``scheme`` and ``concurrency`` are those of all backends; ``resolver``: the address of a DNS server,
-    such as ``10.0.0.1``, ``10.0.0.1:5353`` or ``[fd00::1]:5353``. Without one, names may be short, as the search list of
-    this machine completes them.
+    such as ``10.0.0.1``, ``10.0.0.1:5353`` or ``[fd00::1]:5353``. Without one, the search list of this machine
+    completes short names.
     """
 
     name: str = ""

@@ -26,9 +26,9 @@ _SWITCH: Final[Mapping[str, bool]] = {
     **dict.fromkeys(("false", "off", "disabled", "0"), False),
 }
 _BOTH_WAYS: Final = keys_in(
-    "agent cache-idle-slots cache-prompt cont-batching context-shift cors-credentials direct-io escape jinja kv-offload "
-    "kv-unified log-jsonl log-prefix log-timestamps mmap mmproj-auto mmproj-offload op-offload perf prefill-assistant "
-    "reasoning-preserve repack skip-chat-parsing slots spec-draft-backend-sampling ui warmup webui"
+    "agent cache-idle-slots cache-prompt cont-batching context-shift cors-credentials direct-io escape jinja "
+    "kv-offload kv-unified log-jsonl log-prefix log-timestamps mmap mmproj-auto mmproj-offload op-offload perf "
+    "prefill-assistant reasoning-preserve repack skip-chat-parsing slots spec-draft-backend-sampling ui warmup webui"
 )
 """Options without a value that have an opposite, with ``no-`` in front."""
 _ONE_WAY: Final = keys_in(

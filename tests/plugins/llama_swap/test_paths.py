@@ -112,7 +112,9 @@ def test_activity_tells_what_requests_used(client: httpx.Client) -> None:
     assert sum(stats["gen_histogram"]["bins"]) >= 1
 
 
-@pytest.mark.parametrize("query", ["min_id=abc", "max_id=0", "min_id=3&max_id=2", "start=yesterday", "end=2026-01-01T00:00:00", "limit=1000"])
+@pytest.mark.parametrize(
+    "query", ["min_id=abc", "max_id=0", "min_id=3&max_id=2", "start=yesterday", "end=2026-01-01T00:00:00", "limit=1000"]
+)
 def test_a_query_that_means_nothing_is_refused(client: httpx.Client, query: str) -> None:
     assert client.get(f"/api/metrics/activity?{query}").status_code == 400
 
