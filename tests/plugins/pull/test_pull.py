@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +15,6 @@ from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.errors import PullFailed
 from enginehouse.model_sources import PullSettings
 from enginehouse_kit.testing import check_model_source, create
-from enginehouse_pull import download
 from tests.support.played_hub import PlayedHub, played_hub
 
 WEIGHTS = bytes(range(256)) * 9000
@@ -226,7 +226,7 @@ def test_a_server_that_gives_nothing_more_is_given_up_and_later_continued(
     puller: Puller, hub: PlayedHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(download.time, "sleep", pauses.append)
+    monkeypatch.setattr(time, "sleep", pauses.append)
     hub.breaks_after = [1_500_000, 0, 0, 0, 0, 0]
     with pytest.raises(PullFailed, match="ended after 1500000 of"):
         puller.pull(GEMMA + ":Q8_0")
