@@ -121,7 +121,7 @@ class EngineChat:
             _log.debug("Choice %s of an engine is left out", index)
             return
         self._has_spoken = True
-        message = choice.delta if choice.message is None else choice.message
+        message = choice.message if choice.delta is None else choice.delta  # a stream may repeat all of it beside
         if message is not None:
             self._read_message(message, said)
         if choice.text:

@@ -89,12 +89,12 @@ def json_text(value: Any) -> str:
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """The arguments of a tool call. What is not an object becomes one that holds it."""
+    """The arguments of a tool call. What is not an object becomes one that holds it; ``null`` are none."""
     try:
         found = msgspec.json.decode(text.strip() or "{}")
     except (ValueError, RecursionError):
         found = text
-    return found if isinstance(found, dict) else {"arguments": found}
+    return found if isinstance(found, dict) else {} if found is None else {"arguments": found}
 
 
 def check_body(body: bytes) -> None:

@@ -6,9 +6,10 @@ from typing import Any, Final
 
 import msgspec
 
+from enginehouse.errors import UpstreamError
 from enginehouse_kit.protocols import Envelope
 from enginehouse_protocols.chats import ChatTranslation, new_id
-from enginehouse_protocols.engine_chat import EngineChat, read_usage
+from enginehouse_protocols.engine_chat import EngineChat
 from enginehouse_protocols.fields import event_bytes, parsed
 from enginehouse_protocols.said import Block, Blocks, BlockWriter, Thinking, Usage, whole
 
@@ -38,7 +39,10 @@ class CountedTokens(ChatTranslation):
     """The tokens of a prompt, as the engine counts them."""
 
     def answer(self, answer: dict[str, Any]) -> bytes:
-        return msgspec.json.encode({"input_tokens": read_usage(answer.get("usage")).prompt})
+        prompt = whole(EngineChat().read_whole(answer)).usage.prompt
+        if not prompt:
+            raise UpstreamError("The engine's answer does not say how many tokens the prompt has")
+        return msgspec.json.encode({"input_tokens": prompt})
 
 
 def message(model: str, blocks: Blocks) -> dict[str, Any]:

@@ -72,7 +72,8 @@ class Block(msgspec.Struct):
     type: str
     text: str | None = None
     thinking: str | None = None
-    source: Source | None = None
+    source: Source | str | None = None
+    """That of a search result is a text."""
     id: str | None = None
     name: str | None = None
     title: str | None = None
@@ -268,9 +269,9 @@ def _assistant(blocks: Sequence[Block]) -> dict[str, Any]:
 def _parts(block: Block, count: ItemCount) -> Iterator[dict[str, Any]]:
     if block.type == "text":
         yield text_part(block.text or "")
-    elif block.type == "image" and block.source is not None:
+    elif block.type == "image" and isinstance(block.source, Source):
         yield image_part(block.source.address)
-    elif block.type == "document" and block.source is not None:
+    elif block.type == "document" and isinstance(block.source, Source):
         yield from _document(block, block.source, count)
     elif block.type == "search_result":
         yield from (*_title(block), *_content(block.content, count))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -155,8 +156,8 @@ def _fields(body: _Body, model: str) -> dict[str, Any]:
 
 
 def _messages(turns: Sequence[Turn]) -> Iterator[dict[str, Any]]:
-    """The messages. Ollama's calls have no ids: a tool's message answers the earliest call that has no answer yet."""
-    unanswered: list[str] = []
+    """The messages. Ollama's calls need no ids: ``_OpenCalls`` says which one a tool's message answers."""
+    open_calls = _OpenCalls()
     for number, turn in enumerate(turns):
         message: dict[str, Any] = {"role": turn.role, "content": turn.content or ""}
         if turn.images:
@@ -167,11 +168,40 @@ def _messages(turns: Sequence[Turn]) -> Iterator[dict[str, Any]]:
         if turn.tool_calls:
             calls = [_call(call, f"call_{number}_{place}") for place, call in enumerate(turn.tool_calls)]
             message["tool_calls"] = calls
-            unanswered += [call["id"] for call in calls]
+            open_calls.add(calls)
         if turn.role == "tool":
-            earliest = unanswered.pop(0) if unanswered else f"call_{number}_0"
-            message["tool_call_id"] = turn.tool_call_id or earliest
+            message["tool_call_id"] = open_calls.answered_by(turn) or f"call_{number}_0"
+        elif turn.role == "user":  # what has no answer yet gets none
+            open_calls = _OpenCalls()
         yield message
+
+
+class _OpenCalls:
+    """The calls of tools that have no answer yet."""
+
+    def __init__(self) -> None:
+        self._names: OrderedDict[str, str] = OrderedDict()
+        self._by_name: dict[str, deque[str]] = {}
+
+    def add(self, calls: Sequence[Mapping[str, Any]]) -> None:
+        for call in calls:
+            id, name = call["id"], call["function"]["name"]
+            self._names[id] = name
+            self._by_name.setdefault(name, deque()).append(id)
+
+    def answered_by(self, turn: Turn) -> str:
+        """The id of the call that a tool's message answers, which is open no more. Empty if there is none.
+
+        It is the one that the message names, or else the earliest of the tool that it names, or of all.
+        """
+        if id := turn.tool_call_id:
+            self._names.pop(id, None)
+            return id
+        same = self._by_name.get(turn.tool_name or "")
+        while same:
+            if self._names.pop(id := same.popleft(), None) is not None:
+                return id
+        return self._names.popitem(last=False)[0] if self._names else ""
 
 
 def _call(call: Tool, id: str) -> dict[str, Any]:

@@ -20,9 +20,10 @@ from enginehouse_protocols.chats import (
     thoughts,
     tool_call,
 )
-from enginehouse_protocols.fields import ItemCount, invalid, json_text, put, raw_text
+from enginehouse_protocols.fields import ItemCount, invalid, json_text, parsed, put, raw_text
 
 _log = logging.getLogger(__name__)
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 Item = msgspec.Raw
 """An item of a conversation, as the client sent it."""
@@ -243,7 +244,7 @@ class _Conversation:
         if type in ("function_call", "custom_tool_call"):
             call = _read(item, _Call)
             custom = type == "custom_tool_call"
-            arguments = arguments_of(call.input or "") if custom else json_text(call.arguments or "")
+            arguments = arguments_of(call.input or "") if custom else _object_text(json_text(call.arguments or ""))
             calls = self._said(None).setdefault("tool_calls", [])
             calls.append(tool_call(call.call_id or "", call.name or "", arguments))
         elif type in ("function_call_output", "custom_tool_call_output"):
@@ -325,6 +326,15 @@ def _read(item: Item, type: Any) -> Any:
         return msgspec.json.decode(item, type=type)
     except msgspec.ValidationError as error:
         raise invalid(error, "input[...]") from None
+
+
+def _object_text(arguments: str) -> str:
+    """The arguments of an earlier call. Engines refuse those that are no object, such as unfinished ones."""
+    try:
+        _object(arguments)
+    except (ValueError, RecursionError):
+        return json_text(parsed(arguments))
+    return arguments
 
 
 def _thought(reasoning: _Reasoning) -> str:

@@ -103,12 +103,13 @@ class StoredResponses:
         """Keep a whole ``response`` to the conversation ``asked``. Does not wait for the file."""
         said, conversation = msgspec.json.encode(response), msgspec.json.encode([*asked, *response["output"]])
         self._unwritten[response["id"]] = KeptResponse(response["id"], owner, time(), said, conversation)
-        room = self._most
+        room, count = self._most, len(self._unwritten)
         for kept in reversed([*self._unwritten.values()]):
-            room -= kept.size
-            if room < 0:
+            if kept.size > room:
                 del self._unwritten[kept.id]
-        if room < 0:
+            else:
+                room -= kept.size
+        if len(self._unwritten) < count:
             _log.warning("Some responses are not kept: they came faster than they could be written, or are too large")
         self._write_soon()
 

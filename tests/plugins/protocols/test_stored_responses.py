@@ -70,6 +70,14 @@ async def test_what_is_larger_than_all_room_is_not_kept_and_what_is_deleted_make
     assert await stored.response("c")
 
 
+async def test_what_is_too_large_takes_nothing_else_with_it() -> None:
+    stored = StoredResponses(1000)
+    stored.keep(response("a"), [])
+    stored.keep(response("b"), [])
+    stored.keep(response("c", "x" * 2000), [])
+    assert list(stored._unwritten) == ["a", "b"]
+
+
 async def test_all_processes_of_a_gateway_find_them_and_the_next_gateway_too(tmp_path: Path) -> None:
     one, two = StoredResponses(10_000), StoredResponses(10_000)
     for each in (one, two):

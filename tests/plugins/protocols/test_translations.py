@@ -433,3 +433,64 @@ def test_a_tool_of_anthropic_is_dropped_where_the_choice_excludes_it(choice: Any
     alone = asked(message(user, tools=[search], tool_choice=choice))
     assert "tools" not in alone
     assert "tool_choice" not in alone
+
+
+def test_a_search_result_names_its_source() -> None:
+    """``source`` is a text there, and an object in images and documents."""
+    found = {"type": "search_result", "source": "https://x", "title": "t", "content": [{"type": "text", "text": "x"}]}
+    result = {"type": "tool_result", "tool_use_id": "a", "content": [found]}
+    tool, user = asked(message({"role": "user", "content": [found, result]}))["messages"]
+    assert (tool["content"], user["content"]) == ("t\nx", "t\nx")
+    with pytest.raises(InvalidRequest, match="image"):
+        message({"role": "user", "content": [{"type": "image", "source": "https://x"}]})
+
+
+def ollama_ids(*turns: dict[str, Any]) -> list[str]:
+    """The ids of the calls that the tools' messages of a chat answer."""
+    chat = asked(translated(Ollama(), "/api/chat", {"model": "m", "messages": list(turns)}))
+    return [turn["tool_call_id"] for turn in chat["messages"] if turn["role"] == "tool"]
+
+
+def test_a_result_of_ollamas_belongs_to_a_call_of_its_tool() -> None:
+    calls = [{"function": {"name": name, "arguments": {}}} for name in ("a", "b", "a")]
+    turn = {"role": "assistant", "tool_calls": calls}
+    results = [{"role": "tool", "tool_name": name, "content": name} for name in ("b", "a", "a", "a")]
+    assert ollama_ids(turn, *results) == ["call_0_1", "call_0_0", "call_0_2", "call_4_0"]
+    assert ollama_ids(turn, *[{"role": "tool", "content": "x"}] * 2) == ["call_0_0", "call_0_1"]
+    calls[0]["id"] = "one"
+    named = {"role": "tool", "tool_call_id": "one", "content": "x"}
+    assert ollama_ids(turn, named, results[1]) == ["one", "call_0_2"]
+
+
+def test_a_call_of_ollamas_without_a_result_takes_none_of_a_later_turn() -> None:
+    turn = {"role": "assistant", "tool_calls": [{"function": {"name": "a", "arguments": {}}}]}
+    assert ollama_ids(turn, {"role": "user", "content": "no"}, turn, {"role": "tool", "content": "x"}) == ["call_2_0"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "passed"),
+    [('{"a":  1}', '{"a":  1}'), ('{"a": ', '{"arguments":"{\\"a\\": "}'), ("", "{}"), (" ", "{}"), ("null", "{}")],
+)
+def test_a_call_that_the_model_has_not_finished_ends_no_session(arguments: str, passed: str) -> None:
+    call = {"type": "function_call", "call_id": "a", "name": "f", "arguments": arguments}
+    chat = asked(translated(Responses(), "/v1/responses", {"model": "m", "input": [call]}))
+    assert chat["messages"][0]["tool_calls"][0]["function"]["arguments"] == passed
+
+
+def test_a_stream_whose_events_repeat_the_whole_message_is_read_once() -> None:
+    said = [
+        {"choices": [{"index": 0, "delta": {"content": new}, "message": {"role": "assistant", "content": so_far}}]}
+        for new, so_far in (("a", "a"), ("b", "ab"))
+    ]
+    events = sse(streamed(message({"role": "user", "content": "hi"}, stream=True), said))
+    assert "".join(each["delta"]["text"] for each in events if each["type"] == "content_block_delta") == "ab"
+
+
+@pytest.mark.parametrize("counts", [{"usage": {"prompt_tokens": 12}}, {"timings": {"prompt_n": 5, "cache_n": 7}}])
+def test_tokens_are_counted_by_the_engine(counts: dict[str, Any]) -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+    counting = translated(Messages(), "/v1/messages/count_tokens", body)
+    choices = [{"index": 0, "message": {"content": "x"}}]
+    assert json.loads(counting.answer({"choices": choices, **counts})) == {"input_tokens": 12}
+    with pytest.raises(UpstreamError, match="how many tokens"):
+        counting.answer({"choices": choices})
