@@ -276,7 +276,7 @@ class TranslatingWriter(PassingWriter):
             if translation.stream_type.startswith(b"text/event-stream"):
                 return (translation.ping() or text) if text == PING else text
             return translation.ping() if text.startswith(b":") else b""
-        if data == b"[DONE]":
+        if data.strip() == b"[DONE]":
             return translation.end()
         event = _decoded(data)
         if (error := event.get("error")) is None:

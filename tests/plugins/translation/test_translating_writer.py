@@ -73,3 +73,10 @@ def test_what_the_protocol_fails_at_is_in_the_log(caplog: pytest.LogCaptureFixtu
     assert b"failed" in client.written
     assert "The protocol 'messages' failed" in caplog.text
     assert "KeyError: 'usage'" in caplog.text
+
+
+def test_the_last_event_may_have_blanks() -> None:
+    writer, client = opened(translated())
+    writer.finish(b'data: {"choices": [{"delta": {"content": "Hi"}}]}\n\ndata:  [DONE] \n\n')
+    assert b"message_stop" in client.written
+    assert b"event: error" not in client.written
