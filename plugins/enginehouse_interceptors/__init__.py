@@ -8,7 +8,8 @@
     small_tasks      serves titles, tags and suggestions by another model
     loops            ends answers that repeat themselves
     tool_calls       makes calls of tools of the text in which they leaked
-    kept_answers     the memory of the first two; call_markers: the forms of the last
+    kept_answers     the memory of the first two
+    asked            reads what requests ask, and patterns of the configuration
 """
 
 from __future__ import annotations

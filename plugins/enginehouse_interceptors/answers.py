@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated
 
 import msgspec
 
 from enginehouse import Period
-from enginehouse_interceptors.kept_answers import KeepingFilter, KeptAnswers, asked_of, key_of
+from enginehouse_interceptors.asked import asked_of
+from enginehouse_interceptors.kept_answers import KeepingFilter, KeptAnswers, key_of
 from enginehouse_kit.interceptors import Answer, AnswerFilter, InterceptedRequest, Interceptor
 
 
@@ -35,7 +35,7 @@ class Answers(Interceptor):
     def answer(self, request: InterceptedRequest) -> AnswerFilter | None:
         if not _is_repeatable(request):
             return None
-        return KeepingFilter(self._largest, partial(self._answers.keep, key_of(request)))
+        return KeepingFilter(self._answers, key_of(request), self._largest)
 
 
 def _is_repeatable(request: InterceptedRequest) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from functools import partial
+from hashlib import sha256
 from typing import Annotated
 
 import msgspec
@@ -13,14 +14,16 @@ from enginehouse_interceptors.kept_answers import KeepingFilter, KeptAnswers, ke
 from enginehouse_kit.interceptors import Answer, AnswerFilter, InterceptedRequest, Interceptor, Join, Refuse
 
 _MOST = 10_000
-"""Requests in flight that are remembered."""
+"""Idempotency keys that are remembered."""
 
 
 class JoinDuplicates(Interceptor):
     """Gives a request the answer of the same one that is in flight, or was answered just now.
 
     The same are requests of one caller with the same body, or with the same ``Idempotency-Key``; if their bodies
-    differ then, the later one is refused.
+    differ then, the later one is refused. Clients choose the ids of requests: none joins an id that several have.
+
+    ``_live``: the ids of requests in flight, by what they ask. ``_names``: how many of them have an id.
     """
 
     class Config(msgspec.Struct, frozen=True):
@@ -32,8 +35,9 @@ class JoinDuplicates(Interceptor):
     def __init__(self, config: Config) -> None:
         self._answers = KeptAnswers(config.keep, config.most_bytes)
         self._largest = config.most_bytes // 10
-        self._live: OrderedDict[bytes, str] = OrderedDict()
-        self._bodies: OrderedDict[str, bytes] = OrderedDict()
+        self._live: dict[bytes, str] = {}
+        self._names: Counter[str] = Counter()
+        self._bodies: OrderedDict[bytes, bytes] = OrderedDict()
 
     async def before(self, request: InterceptedRequest) -> Answer | Join | Refuse | None:
         key = key_of(request)
@@ -42,26 +46,25 @@ class JoinDuplicates(Interceptor):
             return Refuse(422, "idempotency_key_reused", "The Idempotency-Key was used for another request")
         if (found := self._answers.find(key)) is not None:
             return found
-        if (first := self._live.get(key)) is not None:
-            return Join(first)
-        self._live[key] = request.headers["x-request-id"]
-        if len(self._live) > _MOST:
-            self._live.popitem(last=False)
-        return None
+        first = self._live.get(key)
+        return None if first is None or self._names[first] > 1 else Join(first)
 
     def answer(self, request: InterceptedRequest) -> AnswerFilter:
         key, name = key_of(request), request.headers["x-request-id"]
-        self._live[key] = name  # an earlier one may never have got so far
-        ended = partial(self._ended, key, name)
-        return KeepingFilter(self._largest, partial(self._answers.keep, key), ended)
+        self._live[key] = name  # not before: a request that is refused has no filter, and would never end
+        self._names[name] += 1
+        return KeepingFilter(self._answers, key, self._largest, partial(self._ended, key, name))
 
     def _ended(self, key: bytes, name: str) -> None:
         if self._live.get(key) == name:
             del self._live[key]
+        self._names[name] -= 1
+        if not self._names[name]:
+            del self._names[name]
 
     def _differs(self, name: str, key: bytes) -> bool:
         """Whether another request had this idempotency key."""
-        known = self._bodies.setdefault(name, key)
+        known = self._bodies.setdefault(sha256(name.encode()).digest(), key)
         if len(self._bodies) > _MOST:
             self._bodies.popitem(last=False)
         return known != key

@@ -10,23 +10,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from enginehouse_interceptors.asked import asked_of
 from enginehouse_kit.interceptors import Answer, AnswerFilter, Event, InterceptedRequest
 
-_object = msgspec.json.Decoder(dict[str, Any]).decode
 
-
-def asked_of(request: InterceptedRequest) -> dict[str, Any]:
-    """The decoded body; empty if it is no JSON object."""
-    try:
-        return _object(request.body)
-    except (ValueError, RecursionError):
-        return {}
-
-
-def key_of(request: InterceptedRequest, *more: str) -> bytes:
+def key_of(request: InterceptedRequest) -> bytes:
     """The same for the same body of the same caller at the same path, however its JSON is spelt."""
     asked = asked_of(request) or request.body
-    parts = [request.path, request.caller, asked, more]
+    parts = [request.path, request.caller, asked]
     return sha256(msgspec.json.encode(parts, order="deterministic")).digest()
 
 
@@ -37,7 +28,10 @@ class _Kept(NamedTuple):
 
 
 class KeptAnswers:
-    """Keeps answers for so many ``seconds``, up to ``most_bytes`` together; those that were not asked for go first."""
+    """Keeps answers for so many ``seconds``, up to ``most_bytes`` together; those that were not asked for go first.
+
+    As many bytes again may be collected of answers that are not whole yet.
+    """
 
     def __init__(self, seconds: float, most_bytes: int, now: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
@@ -45,6 +39,7 @@ class KeptAnswers:
         self._now = now
         self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
         self._size = 0
+        self._collected = 0
 
     def find(self, key: bytes) -> Answer | None:
         """The answer of that key, if it is still kept."""
@@ -65,6 +60,17 @@ class KeptAnswers:
         while self._size > self._most:
             self._drop(next(iter(self._kept)))
 
+    def collect(self, size: int) -> bool:
+        """Count ``size`` more bytes of an answer that comes; whether there is room for them."""
+        if self._collected + size > self._most:
+            return False
+        self._collected += size
+        return True
+
+    def give_back(self, size: int) -> None:
+        """Count bytes out that were collected."""
+        self._collected -= size
+
     def _drop(self, key: bytes) -> None:
         found = self._kept.pop(key, None)
         if found is not None:
@@ -72,43 +78,56 @@ class KeptAnswers:
 
 
 class KeepingFilter(AnswerFilter):
-    """Gives a whole answer of status 200 to ``keep``, with its size, unless it has more than ``most`` bytes.
+    """Has ``answers`` keep a whole answer of status 200, unless it has more than ``most`` bytes, or is encoded.
 
-    ``ended`` is called in any case, before ``keep``.
+    ``ended`` is called in any case, before that.
     """
 
-    def __init__(self, most: int, keep: Callable[[Answer, int], None], ended: Callable[[], None] | None = None) -> None:
+    def __init__(self, answers: KeptAnswers, key: bytes, most: int, ended: Callable[[], None] | None = None) -> None:
+        self._answers = answers
+        self._key = key
         self._most = most
-        self._keep = keep
         self._ended = ended
         self._type = ""
         self._events: list[bytes] = []
         self._size = 0
 
     def head(self, status: int, headers: Mapping[str, str]) -> None:
-        self._type = headers.get("content-type", "") if status == 200 else ""
+        if status == 200 and "content-encoding" not in headers:
+            self._type = headers.get("content-type", "")
 
     def event(self, event: Event) -> Event:
-        if self._size <= self._most:
-            self._events.append(b"data: %s\n\n" % msgspec.json.encode(event.data))
-            self._size += len(self._events[-1])
-            if self._size > self._most:
-                self._events.clear()
+        if self._type:
+            piece = b"data: %s\n\n" % msgspec.json.encode(event.data)
+            size = len(piece)
+            if self._size + size <= self._most and self._answers.collect(size):
+                self._events.append(piece)
+                self._size += size
+            else:
+                self._type = ""
+                self._give_back()
         return event
 
     def end(self) -> None:
         self._done(b"".join(self._events) + b"data: [DONE]\n\n")
 
     def whole(self, body: bytes) -> None:
-        self._size = len(body)
         self._done(body)
 
     def broken(self, error: Mapping[str, Any]) -> None:
+        self._over()
+
+    def _done(self, body: bytes) -> None:
+        self._over()
+        if self._type and len(body) <= self._most:
+            self._answers.keep(self._key, Answer(200, body, self._type), len(body))
+
+    def _over(self) -> None:
+        self._give_back()
         if self._ended is not None:
             self._ended()
 
-    def _done(self, body: bytes) -> None:
-        if self._ended is not None:
-            self._ended()
-        if self._type and self._size <= self._most:
-            self._keep(Answer(200, body, self._type), len(body))
+    def _give_back(self) -> None:
+        self._answers.give_back(self._size)
+        self._size = 0
+        self._events.clear()

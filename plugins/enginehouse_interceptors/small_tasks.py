@@ -7,23 +7,27 @@ from typing import Annotated, Any
 
 import msgspec
 
-from enginehouse_interceptors.kept_answers import asked_of
+from enginehouse_interceptors.asked import asked_of, compiled
 from enginehouse_kit.interceptors import Change, InterceptedRequest, Interceptor
 
-PATTERNS = (
-    # Open WebUI: backend/open_webui/config.py, DEFAULT_*_PROMPT_TEMPLATE
-    r"### Task:\s+Generate a concise, 3-5 word title",
-    r"### Task:\s+Generate 1-3 broad tags",
-    r"### Task:\s+Suggest 3-5 relevant follow-up questions",
-    r"### Task:\s+You are an autocompletion system",
-    # LibreChat: api/app/clients/prompts/titlePrompts.js, and its agents
-    r"(Provide|generate) a concise, 5-word-or-less title",
-    # Claude Code: titles of sessions, and of the topics of their messages
-    r"Analyze if this message indicates a new conversation topic",
-    r"Summarize this coding conversation in under 50 characters",
-    r"Generate a concise, sentence-case title \(3-7 words\)",
-    # Codex: titles of threads
-    r"your job is to provide a short title for a task",
+_KNOWN = re.compile(
+    "|".join(
+        (
+            # Open WebUI: backend/open_webui/config.py, DEFAULT_*_PROMPT_TEMPLATE
+            r"### Task:\s+Generate a concise, 3-5 word title",
+            r"### Task:\s+Generate 1-3 broad tags",
+            r"### Task:\s+Suggest 3-5 relevant follow-up questions",
+            r"### Task:\s+You are an autocompletion system",
+            # LibreChat: api/app/clients/prompts/titlePrompts.js, and its agents
+            r"(Provide|generate) a concise, 5-word-or-less title",
+            # Claude Code: titles of sessions, and of the topics of their messages
+            r"Analyze if this message indicates a new conversation topic",
+            r"Summarize this coding conversation in under 50 characters",
+            r"Generate a concise, sentence-case title \(3-7 words\)",
+            # Codex: titles of threads
+            r"your job is to provide a short title for a task",
+        )
+    )
 )
 """What clients ask for titles, tags and suggestions, and where that stands."""
 _LOOKED = 4000
@@ -43,7 +47,7 @@ class SmallTasks(Interceptor):
     def __init__(self, config: Config) -> None:
         self._config = config
         self._header = config.header.lower()
-        self._patterns = re.compile("|".join(f"(?:{each})" for each in (*PATTERNS, *config.patterns)))
+        self._patterns = [_KNOWN, *compiled(config.patterns, "plugins.small_tasks.patterns")]
 
     async def before(self, request: InterceptedRequest) -> Change | None:
         model = self._config.model
@@ -57,4 +61,5 @@ class SmallTasks(Interceptor):
             return True
         if asked.get("tools") or not request.path.endswith("/completions"):
             return False
-        return any(self._patterns.search(text[:_LOOKED]) for text in request.text)
+        texts = [text[:_LOOKED] for text in request.text]
+        return any(each.search(text) for each in self._patterns for text in texts)

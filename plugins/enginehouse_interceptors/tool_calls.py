@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import msgspec
 
-from enginehouse_interceptors.kept_answers import asked_of
+from enginehouse_interceptors.asked import asked_of
 from enginehouse_kit.interceptors import AnswerFilter, Event, InterceptedRequest, Interceptor
 
 _MOST_HELD = 256 * 1024
@@ -35,18 +35,24 @@ class ToolCalls(Interceptor):
 
 
 class CallFilter(AnswerFilter):
-    """Holds text only from a marker on, and while its end may be the beginning of one."""
+    """Holds text only from a marker on, and while its end may be the beginning of one.
+
+    ``_places``: the next index of a call in each choice; the engine may have found some calls itself.
+    """
 
     def __init__(self) -> None:
         self._held: dict[int, str] = {}
-        self._calls: dict[int, int] = {}
+        self._places: dict[int, int] = {}
+        self._leaked: set[int] = set()
         self._like: dict[str, Any] = {}
 
     def event(self, event: Event) -> Any:
         self._like = event.data
         if event.kind == "finish":
             rest = [*self._rest(event.choice)]
-            return [*rest, _finish(event) if event.choice in self._calls else event]
+            return [*rest, _finish(event) if event.choice in self._leaked else event]
+        if event.kind == "tool":
+            self._places[event.choice] = max(self._places.get(event.choice, 0), _place_behind(event))
         if event.kind != "text":
             return event
         text = self._held.pop(event.choice, "") + event.text
@@ -73,7 +79,9 @@ class CallFilter(AnswerFilter):
     def _pieces(self, choice: int, text: str, *, last: bool) -> Iterator[Event]:
         for piece in split(text, last=last):
             if isinstance(piece, LeakedCall):
-                index = self._calls[choice] = self._calls.get(choice, -1) + 1
+                index = self._places.get(choice, 0)
+                self._places[choice] = index + 1
+                self._leaked.add(choice)
                 delta = {"tool_calls": [{"index": index, **_as_call(piece)}]}
                 choices = [{"index": choice, "delta": delta, "finish_reason": None}]
                 data = {**self._like, "usage": None, "choices": choices}
@@ -140,6 +148,13 @@ def _changed(choice: Any) -> Any:
 def _as_call(call: LeakedCall) -> dict[str, Any]:
     function = {"name": call.name, "arguments": call.arguments}
     return {"id": f"call_{uuid4().hex[:24]}", "type": "function", "function": function}
+
+
+def _place_behind(event: Event) -> int:
+    """The index behind those of the engine's calls in an event."""
+    calls = [call for each in event.data["choices"] for call in each["delta"].get("tool_calls") or ()]
+    places = [call.get("index") for call in calls if isinstance(call, dict)]
+    return max((place + 1 for place in places if isinstance(place, int)), default=0)
 
 
 def _finish(event: Event) -> Event:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
 import msgspec
 
-from enginehouse import ConfigError
-from enginehouse_interceptors.kept_answers import asked_of
+from enginehouse_interceptors.asked import asked_of, compiled
 from enginehouse_kit.interceptors import Change, InterceptedRequest, Interceptor
 from enginehouse_kit.prefixes.volatile_lines import VOLATILE_LINES, without_volatile_lines
 
@@ -24,11 +22,7 @@ class VolatileLines(Interceptor):
         patterns: Annotated[list[str], msgspec.Meta(description="regular expressions of further lines")] = []
 
     def __init__(self, config: Config) -> None:
-        try:
-            own = [re.compile(each) for each in config.patterns]
-        except re.error as error:
-            raise ConfigError(f"is no regular expression: {error}", key="plugins.volatile_lines.patterns") from None
-        self._own = own
+        self._own = compiled(config.patterns, "plugins.volatile_lines.patterns")
 
     async def before(self, request: InterceptedRequest) -> Change | None:
         if not self._own and not any(each.encode() in request.body for each in VOLATILE_LINES):
@@ -56,7 +50,7 @@ class VolatileLines(Interceptor):
 
     def _cut(self, text: str) -> str:
         text = without_volatile_lines(text)
-        if not any(each.search(text) for each in self._own):
+        if not self._own:
             return text
         lines = text.split("\n")
         return "\n".join([line for line in lines if not any(each.fullmatch(line) for each in self._own)])

@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse_interceptors.kept_answers import KeptAnswers
+from enginehouse import ConfigError
+from enginehouse_interceptors.kept_answers import KeepingFilter, KeptAnswers
+from enginehouse_interceptors.small_tasks import SmallTasks
 from enginehouse_kit.interceptors import (
     Answer,
     AnswerFilter,
@@ -108,6 +110,30 @@ def test_kept_answers_have_an_end_and_a_bound() -> None:
     assert (kept.find(b"a"), kept.find(b"c")) == (None, None)
 
 
+def test_what_is_collected_of_answers_has_a_bound_and_is_given_back() -> None:
+    kept = KeptAnswers(10, 250)
+    first, second = KeepingFilter(kept, b"a", 250), KeepingFilter(kept, b"b", 250)
+    for each in (first, second):
+        each.head(200, {"content-type": "text/event-stream"})
+        each.event(event("text", "x" * 80))
+    second.end()
+    assert kept.find(b"b") is None, "there was no room for it"
+    first.broken({"code": "client_left"})
+    third = KeepingFilter(kept, b"c", 250)
+    third.head(200, {"content-type": "text/event-stream"})
+    third.event(event("text", "x" * 80))
+    third.end()
+    assert kept.find(b"c") is not None
+
+
+def test_an_encoded_answer_is_not_kept() -> None:
+    it = create("interceptor", "answers")
+    made = filter_of(it, request(temperature=0))
+    made.head(200, {"content-type": "application/json", "content-encoding": "gzip"})
+    made.whole(b"\x1f\x8b")
+    assert before(it, request(temperature=0)) is None
+
+
 # --- join_duplicates
 
 
@@ -131,18 +157,28 @@ def test_after_an_error_a_request_is_sent_again() -> None:
     assert before(it, request("r2")) is None
 
 
-def test_a_request_that_was_refused_later_is_not_joined_for_ever() -> None:
+def test_only_requests_that_engines_get_are_joined() -> None:
     it = create("interceptor", "join_duplicates")
     assert before(it, request("r1")) is None
-    assert before(it, request("r2")) == Join("r1"), "the gateway lets it go its own way"
+    assert before(it, request("r2")) is None, "the first may have been refused"
     filter_of(it, request("r2"))
     assert before(it, request("r3")) == Join("r2")
+
+
+def test_an_id_that_two_requests_have_is_not_joined() -> None:
+    it = create("interceptor", "join_duplicates")
+    first = filter_of(it, request("same", n=1))
+    filter_of(it, request("same", caller="ann", n=2))
+    assert before(it, request("r3", caller="ann", n=2)) is None, "this may be the first one's answer"
+    first.broken({"code": "client_left"})
+    assert before(it, request("r3", caller="ann", n=2)) == Join("same")
 
 
 def test_an_idempotency_key_is_for_one_body() -> None:
     it = create("interceptor", "join_duplicates")
     headers = {"idempotency-key": "k"}
     assert before(it, request("r1", headers=headers, n=1)) is None
+    filter_of(it, request("r1", headers=headers, n=1))
     assert before(it, request("r2", headers=headers, n=1)) == Join("r1")
     assert isinstance(before(it, request("r3", headers=headers, n=2)), Refuse)
     assert before(it, request("r4", caller="ann", headers=headers, n=2)) is None
@@ -268,3 +304,24 @@ def test_only_named_models_and_requests_with_tools_are_looked_at() -> None:
     it = create("interceptor", "tool_calls", {"models": ["m"]})
     assert it.answer(request()) is None
     assert it.answer(request(tools=[{}], path="/v1/completions")) is None
+
+
+def test_a_leaked_call_has_its_own_place_behind_those_of_the_engine() -> None:
+    made = calls_filter()
+    first = {"index": 0, "id": "a", "function": {"name": "g", "arguments": "{}"}}
+    own = event("tool", tool_calls=[first])
+    assert made.event(own) is own
+    leaked: Any = made.event(event("text", CALL))
+    assert [each.data["choices"][0]["delta"]["tool_calls"][0]["index"] for each in leaked] == [1]
+
+
+# --- patterns
+
+
+def test_a_pattern_has_flags_and_groups_of_its_own() -> None:
+    patterns = ["(?i)name this", r"(ha)\1!"]
+    it = create("interceptor", "small_tasks", {"model": "small", "patterns": patterns})
+    for prompt in ("NAME THIS chat", "haha!"):
+        assert before(it, request(messages=[{"content": prompt}])) is not None
+    with pytest.raises(ConfigError, match="is no regular expression"):
+        SmallTasks(SmallTasks.Config(patterns=["("]))

@@ -43,8 +43,9 @@ def test_known_lines_at_the_beginning_go(role: str) -> None:
 
 def test_own_patterns_match_whole_lines_anywhere() -> None:
     text = "You help.\nThe time is 12:03:04.\nNever say: The time is 12:03:04. Never."
-    [message] = asked([{"role": "system", "content": text}], r"The time is [\d:]+\.")
-    assert message["content"] == "You help.\nNever say: The time is 12:03:04. Never."
+    for pattern in (r"The time is [\d:]+\.", r"^The time is .*[\d]\.$"):
+        [message] = asked([{"role": "system", "content": text}], pattern)
+        assert message["content"] == "You help.\nNever say: The time is 12:03:04. Never."
 
 
 @pytest.mark.parametrize(
