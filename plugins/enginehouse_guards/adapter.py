@@ -22,8 +22,8 @@ from enginehouse_kit.interceptors import (
     Whole,
 )
 
-_SPELLED: Final = ("logprobs", "token_ids")
-"""The fields of a choice that have its text once more: of OpenAI, and of vLLM."""
+_SPELLED: Final = ("logprobs", "token_ids", "tokens", "completion_probabilities")
+"""The fields that have a text once more: of a choice of OpenAI's and vLLM's, and of llama-server's own completions."""
 
 
 class ActiveGuard:
@@ -167,18 +167,20 @@ class GuardedStreamOrAnswer(GuardedAnswer, GuardedStream):
 
 def _unspelled(event: Event) -> Event:
     """The event without the tokens of its texts."""
-    choices = event.data.get("choices")
-    if not isinstance(choices, list) or not any(_spells(each) for each in choices):
-        return event
-    without: list[Any] = [
-        {name: value for name, value in each.items() if name not in _SPELLED} if _spells(each) else each
-        for each in choices
-    ]
-    return msgspec.structs.replace(event, data={**event.data, "choices": without})
+    data, choices = event.data, event.data.get("choices")
+    if _spells(data):
+        data = _without_spelling(data)
+    if isinstance(choices, list) and any(_spells(each) for each in choices):
+        data = {**data, "choices": [_without_spelling(each) if _spells(each) else each for each in choices]}
+    return event if data is event.data else msgspec.structs.replace(event, data=data)
 
 
-def _spells(choice: object) -> bool:
-    return isinstance(choice, dict) and any(choice.get(name) is not None for name in _SPELLED)
+def _without_spelling(spelt: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in spelt.items() if name not in _SPELLED}
+
+
+def _spells(value: object) -> bool:
+    return isinstance(value, dict) and any(value.get(name) is not None for name in _SPELLED)
 
 
 class GuardAdapter(InterceptorAdapter):

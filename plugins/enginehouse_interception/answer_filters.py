@@ -29,10 +29,10 @@ class AnswerFilters:
     - ``reads``: one of them wants the events of a stream. ``takes_whole``: one wants other answers when they are whole.
       ``listens``: one wants to know of silence.
     - ``problem``: the error that a filter has raised: the answer ends with it.
-    - ``ended``: filters know how the answer ended.
+    - ``ended``: filters know how the answer ended. ``_told``: so many know of the end of a stream.
     """
 
-    __slots__ = ("_chat", "_held", "_like", "_stages", "ended", "listens", "problem", "reads", "takes_whole")
+    __slots__ = ("_chat", "_held", "_like", "_stages", "_told", "ended", "listens", "problem", "reads", "takes_whole")
 
     def __init__(self, stages: Sequence[Stage], held: HeldAnswer, *, chat: bool) -> None:
         self._stages = stages
@@ -44,6 +44,7 @@ class AnswerFilters:
         self.listens = any(each.listens for each in stages)
         self.problem: RequestError | None = None
         self.ended = False
+        self._told = 0
 
     def head(self, status: int, lines: bytes) -> bytes:
         """The header lines that filters make of ``lines``. Raises ``RequestError``."""
@@ -110,7 +111,7 @@ class AnswerFilters:
         """Tell filters, once, of the error that ended the answer."""
         if not self.ended:
             self.ended = True
-            for each in self._stages:
+            for each in self._stages[self._told :]:
                 each.broken(error)
 
     def release(self) -> None:
@@ -134,7 +135,7 @@ class AnswerFilters:
             error = decoded["error"]
             self.broken(error if isinstance(error, dict) else {"message": str(error), "code": None})
             return raw
-        if "choices" in decoded:
+        if "choices" in decoded or "content" in decoded:
             self._like = decoded
         if self.ended:
             return raw
@@ -147,11 +148,11 @@ class AnswerFilters:
         """The events that filters add to a stream that ends as it should."""
         if self.ended:
             return b""
+        pieces = []
+        for number, each in enumerate(self._stages):
+            self._told = number + 1
+            pieces.append(self._encoded(self._through(self._completed(each.end(), each), number + 1, 0), each))
         self.ended = True
-        pieces = [
-            self._encoded(self._through(self._completed(each.end(), each), number + 1, 0), each)
-            for number, each in enumerate(self._stages)
-        ]
         return b"".join(pieces)
 
     def _through(self, events: Sequence[Event], begin: int, size: int) -> Sequence[Event]:

@@ -121,6 +121,7 @@ class InterceptedExchange(OpenExchange):
         self._sharing = sharing
         self._request = _NO_REQUEST
         self._caller: AdmittedCaller | None = None
+        self._left_to_ask = iter(interceptors.before)
         self._task: asyncio.Task[None] | None = None
         self._ended = False
 
@@ -152,11 +153,15 @@ class InterceptedExchange(OpenExchange):
         sharing = self._sharing
         if sharing is not None and not self._ended and sharing.client_left():
             return
+        self._leave()
+
+    def _leave(self) -> None:
+        """End the request, whose answer no longer has a reader."""
         self._stop()
-        if sharing is not None:
-            sharing.leave()
         self._filtering.release()
         self._inner.client_disconnected()
+        if self._sharing is not None:
+            self._sharing.close()
 
     def withdraw(self) -> bool:
         sharing = self._sharing
@@ -165,7 +170,7 @@ class InterceptedExchange(OpenExchange):
         self._stop()
         self._filtering.release()
         if sharing is not None:
-            sharing.withdraw()
+            sharing.close()
         return True
 
     @property
@@ -208,18 +213,17 @@ class InterceptedExchange(OpenExchange):
 
     def lost(self) -> None:
         self._inner.give_back()
-        self._attempt()
+        self._task = asyncio.create_task(self._decide())
 
     def abandoned(self) -> None:
-        self._stop()
-        self._filtering.release()
-        self._inner.client_disconnected()
+        self._leave()
 
     # --- before
 
     async def _decide(self) -> None:
+        """Ask the interceptors that have not been asked yet."""
         try:
-            for each in self._interceptors.before:
+            for each in self._left_to_ask:
                 said = await each.before(self._request)
                 if isinstance(said, Join) and not self._gone and not self._join(said, each):
                     said = await each.before(self._request)  # what it wanted to join may just have ended
@@ -250,6 +254,8 @@ class InterceptedExchange(OpenExchange):
         self._interceptors.intercepted(by.plugin.type, outcome)
 
     def _attempt(self) -> None:
+        if self._gone:
+            return
         try:
             self._go_on()
         except RequestError as error:
@@ -274,7 +280,6 @@ class InterceptedExchange(OpenExchange):
 
     def _answer(self, said: Answer, by: InForce) -> None:
         """Answer as the interceptor ``by`` has said."""
-        stages = self._interceptors.stages(self._request, by)
         limits = self._inner.admit(self._request.body, self._caller)
         content_type, body = _sendable(said, by, self._request.body)
         writer = self._filtering
@@ -284,7 +289,7 @@ class InterceptedExchange(OpenExchange):
             by.plugin.type.encode(),
             limits,
         )
-        writer.filter_with(stages)
+        writer.filter_with(self._interceptors.stages(self._request, by))
         try:
             writer.answer(said.status, lines, body)
         except RequestError as error:
@@ -298,17 +303,18 @@ class InterceptedExchange(OpenExchange):
         own = self._sharing
         assert own is not None
         wanted = said.request_id.encode(errors="replace")
-        for each in self._interceptors.shared.get(wanted, ()):
-            source = each.root()
-            if source is own or source.form != own.form or not source.is_open:
-                continue
-            limits = self._inner.admit(self._request.body, self._caller)
-            names = self._inner.request_id, wanted, limits
-            own.own_lines = b"x-request-id: %s\r\nx-enginehouse-joined: %s\r\n%s" % names
-            source.join(own)
-            self._count(by, "joined")
-            return True
-        return False
+        sources = {each.root() for each in self._interceptors.shared.get(wanted, ()) if each is not own}
+        if len(sources) != 1:  # clients choose ids: which one of several is meant is unknown
+            return False
+        (source,) = sources
+        if source is own or source.form != own.form or not source.is_open:
+            return False
+        limits = self._inner.admit(self._request.body, self._caller)
+        names = self._inner.request_id, wanted, limits
+        own.own_lines = b"x-request-id: %s\r\nx-enginehouse-joined: %s\r\n%s" % names
+        source.join(own)
+        self._count(by, "joined")
+        return True
 
     def _settled(self, status: int, outcome: str, size: int, error: RequestError | None) -> None:
         if error is None:

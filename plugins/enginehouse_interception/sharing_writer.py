@@ -155,8 +155,8 @@ class SharingWriter(PassingWriter):
         self._pace()
         return True
 
-    def withdraw(self) -> None:
-        """Another process answers the request: what has joined it goes its own way."""
+    def close(self) -> None:
+        """The request ends without an answer: what has joined it goes its own way."""
         self.leave()
         self._lose_readers()
         self._close(joined=False)

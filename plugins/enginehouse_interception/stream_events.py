@@ -27,7 +27,10 @@ def events_of(data: dict[str, Any]) -> list[Event]:
     """What a decoded event says: one thing, or several about its choices."""
     choices = data.get("choices")
     if not isinstance(choices, list) or not choices:
-        return [_without_choices(data)]
+        return _without_choices(data)
+    if any(_has_parts(each) for each in choices):
+        choices = [_without_parts(each) if _has_parts(each) else each for each in choices]
+        data = {**data, "choices": choices}
     found = [(choice, *said) for choice in choices for said in _said(choice)]
     if len(found) == 1:
         choice, kind, text = found[0]
@@ -56,12 +59,50 @@ def encoded(event: Event) -> bytes:
     return b"data: %s\n\n" % msgspec.json.encode(event.data)
 
 
-def _without_choices(data: dict[str, Any]) -> Event:
-    error = data.get("error")
+def _without_choices(data: dict[str, Any]) -> list[Event]:
+    error, content = data.get("error"), data.get("content")
     if error is not None:
         message = error.get("message") if isinstance(error, dict) else error
-        return Event("error", 0, message if isinstance(message, str) else "", data)
-    return Event("usage" if data.get("usage") is not None else "other", 0, "", data)
+        return [Event("error", 0, message if isinstance(message, str) else "", data)]
+    if isinstance(content, str):
+        return _of_llama_server(data, content)
+    return [Event("usage" if data.get("usage") is not None else "other", 0, "", data)]
+
+
+def _of_llama_server(data: dict[str, Any], content: str) -> list[Event]:
+    """What an event of llama-server's own completions says: a text, the end, or both."""
+    index, stops = _index(data), bool(data.get("stop"))
+    if content and stops:
+        text = {"index": index, "content": content, "stop": False}
+        return [Event("text", index, content, text), Event("finish", index, "", {**data, "content": ""})]
+    return [Event("text" if content else "finish" if stops else "other", index, content, data)]
+
+
+def _has_parts(choice: object) -> bool:
+    delta = choice.get("delta") if isinstance(choice, dict) else None
+    return isinstance(delta, dict) and isinstance(delta.get("content"), list)
+
+
+def _without_parts(choice: dict[str, Any]) -> dict[str, Any]:
+    """A choice whose content is a list of typed parts, with texts in their place."""
+    delta = choice["delta"]
+    texts = {"content": "", "reasoning_content": "", "refusal": ""}
+    for part in delta["content"]:
+        key, text = _of_part(part)
+        texts[key] += text
+    return {**choice, "delta": delta | {key: text for key, text in texts.items() if text or key == "content"}}
+
+
+def _of_part(part: object) -> tuple[str, str]:
+    """The field of a delta that a part belongs to, and its text."""
+    if not isinstance(part, dict):
+        return "content", part if isinstance(part, str) else ""
+    kind = part.get("type")
+    key = "reasoning_content" if kind in ("thinking", "reasoning") else "refusal" if kind == "refusal" else "content"
+    text = part.get("text") if key == "content" else part.get(kind) or part.get("text")
+    if isinstance(text, list):
+        return key, "".join([_of_part(each)[1] for each in text])
+    return key, text if isinstance(text, str) else ""
 
 
 def _said(choice: object) -> list[tuple[EventKind, str]]:
@@ -115,6 +156,8 @@ def _part(choice: dict[str, Any], kind: str, *, first: bool) -> dict[str, Any]:
 def _made(event: Event, like: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
     """The data of an event that a filter made of its kind and its text."""
     shared = {name: like[name] for name in _SHARED if name in like}
+    if "content" in like and event.kind in ("text", "finish"):
+        return {**shared, "index": event.choice, "content": event.text, "stop": event.kind == "finish"}
     if event.kind == "finish":
         choice: dict[str, Any] = {"delta": {}} if chat else {"text": ""}
         reason = event.text or "stop"
@@ -129,6 +172,8 @@ def _made(event: Event, like: Mapping[str, Any], *, chat: bool) -> dict[str, Any
 def _with_text(data: dict[str, Any], event: Event) -> dict[str, Any]:
     """``data`` with the text of the event, which a filter may have changed."""
     choices = data.get("choices")
+    if event.kind == "text" and choices is None and "content" in data:
+        return data if data["content"] == event.text else {**data, "content": event.text}
     if not isinstance(choices, list):
         raise ValueError("an event with a text needs choices in its data")
     if any((event.kind, event.text) in _said(each) for each in choices):

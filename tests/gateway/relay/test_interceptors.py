@@ -915,6 +915,65 @@ async def test_what_joined_goes_on_alone_if_the_other_is_withdrawn(house: OpenGa
     assert [each.body for each in replies] == [b'{"ok": true}'] * 2
 
 
+@pytest.mark.parametrize("joins", [False, True])
+async def test_nothing_is_left_of_a_request_whose_client_leaves(
+    house: OpenGateway, engine: StartEngine, joins: bool
+) -> None:
+    served, gate = await engine(), asyncio.Event()
+    gateway = await house(served)
+    joins_after_first()
+    served.streams(event("a"), gate)
+    clients = []
+    for name in (b"r1", b"r2")[: 1 + joins]:
+        client = await gateway.client()
+        client.send(gateway.post({"messages": [], "stream": True}, b"x-request-id: " + name))
+        await client.head()
+        clients.append(client)
+    for client in clients:
+        client.close()
+    await gateway.quiet()
+    assert interceptors_of(gateway).shared == {}
+    assert gateway.relay.context.engine_memory.held == 0
+    served.says()
+    assert (await ask_as(gateway, "r3")).status == 200, "it waits for nobody who has left"
+
+
+async def test_an_id_that_several_requests_have_is_not_joined(house: OpenGateway, engine: StartEngine) -> None:
+    served, gate = await engine(), asyncio.Event()
+    gateway = await house(served)
+    joins_after_first()
+    served.streams(event("a"), gate, DONE, served.END)
+    first = asyncio.create_task(ask(gateway, stream=True))
+    await served.call()
+    served.streams(event("other"), gate, DONE, served.END)
+    second = asyncio.create_task(ask(gateway, stream=True))
+    await served.call(1)
+    served.streams(event("own"), DONE, served.END)
+    assert text_of((await ask_as(gateway, "r2", stream=True)).body) == "own"
+    gate.set()
+    assert [text_of((await each).body) for each in (first, second)] == ["a", "other"]
+
+
+async def test_what_loses_the_answer_that_it_joined_is_decided_about_on(
+    house: OpenGateway, engine: StartEngine
+) -> None:
+    served, gate = await engine(), asyncio.Event()
+    gateway = await house(served, interceptors=["probe", "second"])
+    joins_after_first()
+    Second.before_ = lambda request: Refuse(403, "no", "No") if request.headers["x-request-id"] == "r2" else None
+    served.plays(gate, served.answer(b'{"ok": true}'))
+    first = asyncio.create_task(ask(gateway))
+    await served.call()
+    second = asyncio.create_task(ask_as(gateway, "r2"))
+    await joined(gateway, 1)
+    interceptors_of(gateway).shared[b"r1"][0].close()
+    assert (await second).code == "no"
+    gate.set()
+    assert (await first).status == 200
+    assert len(Second.seen) == 2
+    assert len(served.calls) == 1
+
+
 async def test_more_than_is_kept_is_not_joined(house: OpenGateway, engine: StartEngine) -> None:
     served, gate = await engine(), asyncio.Event()
     gateway = await house(served)

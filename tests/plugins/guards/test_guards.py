@@ -189,9 +189,12 @@ def events(*texts: str) -> bytes:
     return b"".join(b"data: %s\n\n" % json.dumps(each).encode() for each in chunks) + b"data: [DONE]\n\n"
 
 
+def data_of(body: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line[6:]) for line in body.split(b"\n") if line.startswith(b"data: {")]
+
+
 def text_of(body: bytes) -> str:
-    lines = [line[6:] for line in body.split(b"\n") if line.startswith(b"data: {")]
-    return "".join(choice.get("text", "") for line in lines for choice in json.loads(line).get("choices", ()))
+    return "".join(choice.get("text", "") for each in data_of(body) for choice in each.get("choices", ()))
 
 
 @pytest.mark.parametrize("texts", [("a secret!",), ("a sec", "ret!"), tuple("a secret!"), ("a ", "secre", "t", "!")])
@@ -211,6 +214,41 @@ async def test_a_stream_without_an_end_of_its_text_loses_nothing(house: OpenGate
     gateway = await house(served, guards=["texts"])
     served.streams(b'data: {"choices": [{"index": 0, "text": "all of it"}]}\n\ndata: [DONE]\n\n', served.END)
     assert text_of((await ask(gateway, "x", stream=True)).body) == "all of it"
+
+
+def parts(*texts: str) -> bytes:
+    """A chat whose content is a list of typed parts."""
+    contents: list[Any] = [[{"type": "text", "text": text}] for text in texts]
+    contents[0].insert(0, {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]})
+    chunks = [{"choices": [{"index": 0, "delta": {"content": each}, "finish_reason": None}]} for each in contents]
+    chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    return b"".join(b"data: %s\n\n" % json.dumps(each).encode() for each in chunks) + b"data: [DONE]\n\n"
+
+
+async def test_a_guard_sees_texts_in_parts(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served, guards=["texts"])
+    served.streams(parts("a sec", "ret!"), served.END)
+    reply = await gateway.ask(gateway.post({"messages": [], "stream": True}))
+    deltas = [each["choices"][0]["delta"] for each in data_of(reply.body)]
+    assert "".join(each.get("content") or "" for each in deltas) == "a ******!"
+    assert [each["reasoning_content"] for each in deltas if "reasoning_content" in each] == ["hm"]
+
+
+@pytest.mark.parametrize("last", ["", "t!"])
+async def test_a_guard_sees_llama_servers_own_completions(house: OpenGateway, engine: StartEngine, last: str) -> None:
+    served = await engine()
+    gateway = await house(served, guards=["texts"])
+    texts = ("a ", "secre", *(() if last else ("t!",)))
+    chunks: list[Any] = [{"index": 0, "content": text, "tokens": [7], "stop": False} for text in texts]
+    chunks.append({"index": 0, "content": last, "stop": True, "tokens_predicted": 3})
+    served.streams(b"".join(b"data: %s\n\n" % json.dumps(each).encode() for each in chunks), served.END)
+    reply = await gateway.ask(gateway.post({"prompt": "x", "stream": True}, path="/completion"))
+    events = data_of(reply.body)
+    assert "".join(each["content"] for each in events) == "a ******!"
+    assert [each["stop"] for each in events] == [False] * (len(events) - 1) + [True]
+    assert events[-1]["tokens_predicted"] == 3
+    assert not any("tokens" in each for each in events)
 
 
 @pytest.mark.parametrize("word", ["raise", "nonsense"])

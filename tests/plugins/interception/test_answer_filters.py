@@ -138,3 +138,16 @@ def test_filters_learn_once_how_an_answer_without_an_end_ended(leaves: bool) -> 
     assert client.broke is not leaves
     assert [each["code"] for each in shouts.told] == ["client_left" if leaves else "upstream_error"]
     assert memory.held == 0
+
+
+def test_each_filter_learns_of_an_end_that_another_one_refuses() -> None:
+    class Refuses(AnswerFilter):
+        def end(self) -> Passed:
+            return Refuse(451, "stopped", "No more of that")
+
+    passing, _ = filters(first := Shouts(), Refuses(), last := Shouts())
+    _, problem = passing.take(DONE, last=True)
+    assert problem is passing.problem
+    passing.broken({"code": "stopped"})
+    passing.broken({"code": "later"})
+    assert (first.told, last.told) == ([], [{"code": "stopped"}])
