@@ -220,8 +220,9 @@ def parts(*texts: str) -> bytes:
     """A chat whose content is a list of typed parts."""
     contents: list[Any] = [[{"type": "text", "text": text}] for text in texts]
     contents[0].insert(0, {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]})
-    chunks = [{"choices": [{"index": 0, "delta": {"content": each}, "finish_reason": None}]} for each in contents]
-    chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    choices: list[Any] = [{"index": 0, "delta": {"content": each}, "finish_reason": None} for each in contents]
+    choices.append({"index": 0, "delta": {}, "finish_reason": "stop"})
+    chunks = [{"choices": [each]} for each in choices]
     return b"".join(b"data: %s\n\n" % json.dumps(each).encode() for each in chunks) + b"data: [DONE]\n\n"
 
 

@@ -452,7 +452,7 @@ def ollama_ids(*turns: dict[str, Any]) -> list[str]:
 
 
 def test_a_result_of_ollamas_belongs_to_a_call_of_its_tool() -> None:
-    calls = [{"function": {"name": name, "arguments": {}}} for name in ("a", "b", "a")]
+    calls: list[dict[str, Any]] = [{"function": {"name": name, "arguments": {}}} for name in ("a", "b", "a")]
     turn = {"role": "assistant", "tool_calls": calls}
     results = [{"role": "tool", "tool_name": name, "content": name} for name in ("b", "a", "a", "a")]
     assert ollama_ids(turn, *results) == ["call_0_1", "call_0_0", "call_0_2", "call_4_0"]
