@@ -12,6 +12,7 @@ from enginehouse import Candidate, Requirements, Role, Strategy
 from enginehouse.rescheduling import ReschedulingSettings
 from enginehouse.routing_facts import Verdict
 from enginehouse_kit.rescheduling import ClusterView, InFlight, InstanceView
+from enginehouse_rescheduling.latency import LatencyPredictor
 from enginehouse_rescheduling.metrics import PromptFigures
 from enginehouse_rescheduling.policies.instances import failed_domain
 
@@ -37,15 +38,21 @@ class StrategyByFigures(Strategy):
 
     Where instances with the roles prefill and decode serve a model, one of each serves a request: the first one reads
     the prompt, and the second one answers. Between two views, each request is added to the figures of its instances.
+
+    ``predicts``: whether it needs predicted times, from the configured profiles.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, predicts: bool) -> None:
         self._settings = ReschedulingSettings()
+        self._latency = LatencyPredictor.of(self._settings) if predicts else None
         self._instances: dict[str, InstanceView] = {}
         self._failed: frozenset[str] = frozenset()
         self._now_ms = 0
 
     def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
+        before = self._settings
+        if self._latency is not None and _profiles(settings) != _profiles(before):
+            self._latency = LatencyPredictor.of(settings)
         failed = failed_domain(view, settings.failover_domain, settings.instance_staleness)
         self._settings = settings
         self._failed = frozenset(failed)
@@ -148,6 +155,10 @@ class StrategyByFigures(Strategy):
         if instance is not None:
             figures = self._figures(instance, requirements)
             self._instances[candidate.backend] = _with_request(instance, figures, prefill, decode)
+
+
+def _profiles(settings: ReschedulingSettings) -> tuple[str, str]:
+    return settings.ttft_profile, settings.tpot_profile
 
 
 def _with_request(instance: InstanceView, prompt: PromptFigures, prefill: bool, decode: bool) -> InstanceView:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import click
 import msgspec
@@ -20,6 +20,8 @@ from enginehouse_kit.output import print_json, print_table
 from enginehouse_kit.rescheduling import ClusterView, Migrated, Migration, Plan
 from enginehouse_kit.selection import migration_budget, select_requests
 from enginehouse_rescheduling.planner import Planner, RecentMoves, build_planner
+
+T = TypeVar("T")
 
 _MOST_AT_ONCE = 32
 
@@ -139,6 +141,9 @@ class AskGateway(Protocol):
     def post(self, *path: str, query: str = "", body: object = None, timeout: float = ...) -> bytes:
         """Return the answer to ``POST``."""
 
+    def read(self, answer: bytes, type: type[T]) -> T:
+        """Decode an answer."""
+
 
 class RemoteRescheduler:
     """The rounds for one gateway. Streams move as with the migrator ``replay``, at most ``timeout`` seconds each.
@@ -163,7 +168,7 @@ class RemoteRescheduler:
 
     def round(self, executor: Executor) -> None:
         """Get a view, plan, and move all requests at once. Raises ``GatewayError`` if the gateway shows no view."""
-        view = msgspec.json.decode(self._gateway.get("/api/cluster"), type=ClusterView)
+        view = self._gateway.read(self._gateway.get("/api/cluster"), ClusterView)
         plan = self._planner.plan(view, self._recent)
         chosen = [(migration, _chosen(migration, view)) for migration in plan.migrations]
         moves = [

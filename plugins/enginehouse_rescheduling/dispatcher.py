@@ -171,6 +171,7 @@ class GatewayMeans:
         return [self._limit.seen(request) for request in self._live.at(instance)]
 
     async def move(self, request: str, destination: str) -> None:
+        self._limit.check(request)
         await self.join(request, destination, "")
 
     async def join(self, request: str, destination: str, engine_request: str) -> None:

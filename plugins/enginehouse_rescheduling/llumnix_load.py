@@ -13,7 +13,6 @@ from enginehouse_kit.prefix_index import PrefixIndex
 from enginehouse_kit.prefixes import ChunkExtractor, chunks_of
 from enginehouse_kit.rescheduling import ClusterView, InstanceView
 from enginehouse_rescheduling.by_figures import FREE, FULL, Rank, StrategyByFigures
-from enginehouse_rescheduling.latency import LatencyPredictor
 from enginehouse_rescheduling.metrics import Circumstances, Metric, PromptFigures, float32, metric
 from enginehouse_rescheduling.prefill_progress import PrefillProgress
 
@@ -51,12 +50,11 @@ class LlumnixLoad(StrategyByFigures):
         progress_samples: Annotated[int, msgspec.Meta(ge=1)] = 20
 
     def __init__(self, config: Config | None = None) -> None:
-        super().__init__()
         self._config = config = config or self.Config()
         self._rules = {role: _rule(config, role) for role in Role}
         self._locality = _metric(config, "cache_locality_metric")
-        predicted = any(found.is_predicted for found in (self._locality, *(found for found, _ in self._rules.values())))
-        self._latency = LatencyPredictor.of(ReschedulingSettings()) if predicted else None
+        metrics = (self._locality, *(found for found, _ in self._rules.values()))
+        super().__init__(predicts=any(each.is_predicted for each in metrics))
         self._prefixes = PrefixIndex()
         self._progress = PrefillProgress(config.progress_samples)
 

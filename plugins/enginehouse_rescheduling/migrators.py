@@ -97,7 +97,8 @@ class Llumlet(Migrator):
         A source that moves no request is a ``NotFound`` with its reason.
         """
         source, destination = self._means.address(migration.source), self._means.address(migration.destination)
-        response = await _send(_command(migration, destination), f"{source.ip}:{source.llumlet_port}")
+        host = f"[{source.ip}]" if ":" in source.ip else source.ip
+        response = await _send(_command(migration, destination), f"{host}:{source.llumlet_port}")
         if not response.success:
             raise NotFound(f"The llumlet of '{migration.source}' moved nothing: {response.message}")
         moved = await asyncio.gather(*(self._join(each, migration.destination) for each in response.request_ids))

@@ -9,6 +9,7 @@ from contextlib import suppress
 import msgspec
 
 from enginehouse import RequestError
+from enginehouse.errors import CannotContinue
 from enginehouse.rescheduling import RequestView, ReschedulingSettings
 from enginehouse.runtime import PluginId, plugin_errors, wrong_result
 from enginehouse.services import Configured
@@ -246,7 +247,15 @@ class MoveLimit:
 
     def seen(self, request: RequestView) -> RequestView:
         """``request``, which stays if it has moved often enough."""
-        times = self._moves.get(request.id, [])
-        if request.stays is not None or len(times) < _MOST_MOVES or times[0] <= self._now() - _WITHIN_S:
-            return request
-        return msgspec.structs.replace(request, stays=_STAYS)
+        if request.stays is None and self._is_reached(request.id):
+            return msgspec.structs.replace(request, stays=_STAYS)
+        return request
+
+    def check(self, request: str) -> None:
+        """Raise ``CannotContinue`` if ``request``, which a policy names, has moved often enough."""
+        if self._is_reached(request):
+            raise CannotContinue(f"The request stays where it is: {_STAYS}")
+
+    def _is_reached(self, request: str) -> bool:
+        times = self._moves.get(request, [])
+        return len(times) >= _MOST_MOVES and times[0] > self._now() - _WITHIN_S

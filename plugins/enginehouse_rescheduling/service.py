@@ -36,6 +36,8 @@ EMPTY_MIGRATIONS = MetricInfo(
 class Rescheduling(Service):
     """The rounds of ``[rescheduling]``. Without ``enabled`` there are none; the view of the cluster is there anyway.
 
+    With ``mode = "standalone"``, a round only gives the view to strategies.
+
     Plans are made in a thread, so that the event loop is free.
     """
 
@@ -69,14 +71,18 @@ class Rescheduling(Service):
         gateway.pages.add(cluster_routes(self.view, self._dispatcher.records))
         if self._settings.enabled:
             gateway.figures.every(self._settings.interval)
-            if self._settings.mode == "colocated":
-                gateway.every(self._settings.interval, self.round)
+            planned_here = self._settings.mode == "colocated"
+            gateway.every(self._settings.interval, self.round if planned_here else self.publish)
 
     async def view(self) -> ClusterView:
         """The cluster now."""
         if not self._settings.enabled:
             await self._gateway.figures.ask()
         return await self._cluster.view(lambda instance: True)
+
+    async def publish(self) -> None:
+        """Make a view for the strategies that route by one. Another process plans."""
+        self._gateway.figures.publish(await self._cluster.view(lambda instance: False))
 
     async def round(self) -> None:
         """Make a view, plan and move once."""

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 
 from enginehouse import Candidate, Requirements, Role
 from enginehouse.errors import RateLimited
-from enginehouse.rescheduling import ReschedulingSettings
-from enginehouse_kit.rescheduling import ClusterView, InstanceView
+from enginehouse_kit.rescheduling import InstanceView
 from enginehouse_rescheduling.by_figures import FREE, FULL, Rank, StrategyByFigures
-from enginehouse_rescheduling.latency import LatencyPredictor
 from enginehouse_rescheduling.metrics import (
     Circumstances,
     PromptFigures,
@@ -18,7 +16,7 @@ from enginehouse_rescheduling.metrics import (
     predicted_tpot,
     predicted_ttft,
 )
-from enginehouse_rescheduling.policies.instances import highest, lowest
+from enginehouse_rescheduling.policies.instances import least_first, most_first
 
 
 class Slo(StrategyByFigures):
@@ -31,13 +29,7 @@ class Slo(StrategyByFigures):
     """
 
     def __init__(self) -> None:
-        super().__init__()
-        self._latency = LatencyPredictor.of(self._settings)
-
-    def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
-        if (settings.ttft_profile, settings.tpot_profile) != (self._settings.ttft_profile, self._settings.tpot_profile):
-            self._latency = LatencyPredictor.of(settings)
-        super().on_view(view, settings)
+        super().__init__(predicts=True)
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
         _, known = self._stages(candidates)
@@ -84,8 +76,8 @@ class Slo(StrategyByFigures):
         limit, times = self._tpot_limit_ms(), {each.id: float32(predicted_tpot(each, now)) for each in allowed}
         fast = [each for each in allowed if times[each.id] < limit and predicted_ttft(each, now) < limit]
         reserved = [each for each in fast if each.reserved is Role.DECODE]
-        best = highest(reserved or fast, times) or lowest(allowed, times)
-        return next(each for each in known if best is not None and each.backend == best.id)
+        best = (most_first(reserved or fast, times) or least_first(allowed, times))[0]
+        return next(each for each in known if each.backend == best.id)
 
     def _rank(self, instance: InstanceView, requirements: Requirements) -> Rank:
         prompt = PromptFigures(tokens=requirements.estimated_tokens)

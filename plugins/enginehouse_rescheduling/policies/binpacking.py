@@ -14,7 +14,7 @@ from enginehouse.rescheduling import ReschedulingSettings
 from enginehouse_kit.rescheduling import ClusterView, InstanceView, Plan, ReschedulingPolicy
 from enginehouse_rescheduling.latency import LatencyPredictor
 from enginehouse_rescheduling.metrics import Circumstances, decode_batch_size, float32, predicted_tpot
-from enginehouse_rescheduling.policies.instances import Loads, Pair, failed_domain, highest, lowest
+from enginehouse_rescheduling.policies.instances import Loads, Pair, failed_domain, first_pair, least_first, most_first
 
 
 class BinpackingPolicy(ReschedulingPolicy):
@@ -48,10 +48,11 @@ class BinpackingMitigation(BinpackingPolicy):
     type = "binpacking_mitigation"
 
     def _pair(self, instances: Sequence[InstanceView], times: Loads, circumstances: Circumstances) -> Pair | None:
-        source = highest([each for each in instances if times[each.id] >= self._ceiling], times)
-        destinations = [each for each in instances if times[each.id] < self._limit and each is not source]
-        destination = highest(destinations, times)
-        return Pair(source, destination) if source and destination else None
+        sources = most_first((each for each in instances if times[each.id] >= self._ceiling), times)
+        destinations = most_first((each for each in instances if times[each.id] < self._limit), times)
+        return first_pair(
+            Pair(source, destination) for source in sources for destination in destinations if destination is not source
+        )
 
 
 class BinpackingConsolidation(BinpackingPolicy):
@@ -61,12 +62,15 @@ class BinpackingConsolidation(BinpackingPolicy):
 
     def _pair(self, instances: Sequence[InstanceView], times: Loads, circumstances: Circumstances) -> Pair | None:
         decoding = [each for each in instances if decode_batch_size(each, circumstances) > 0]
-        destinations = [each for each in decoding if times[each.id] < self._limit]
-        reserved = [each for each in destinations if each.reserved is Role.DECODE]
-        destination = highest(reserved or destinations, times)
-        sources = [each for each in decoding if times[each.id] < self._floor and each.reserved is not Role.DECODE]
-        source = lowest([each for each in sources if each is not destination], times)
-        return Pair(source, destination) if source and destination else None
+        destinations = most_first((each for each in decoding if times[each.id] < self._limit), times)
+        destinations.sort(key=lambda each: each.reserved is not Role.DECODE)
+        sources = least_first((each for each in decoding if times[each.id] < self._floor), times)
+        return first_pair(
+            Pair(source, destination)
+            for destination in destinations
+            for source in sources
+            if source is not destination and source.reserved is not Role.DECODE
+        )
 
 
 def _share(settings: ReschedulingSettings, share: float) -> float:

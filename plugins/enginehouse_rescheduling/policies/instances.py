@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from enginehouse.rescheduling import RequestView
@@ -39,6 +40,12 @@ class Pair(NamedTuple):
     source: InstanceView
     destination: InstanceView
 
+    @property
+    def suits(self) -> bool:
+        """Whether requests can move between the two: they serve a common model, in the same zone."""
+        source, destination = self
+        return source.zone == destination.zone and source.shares_model(destination)
+
     def migration(
         self, policy: str, rule: str, order: str, value: float, requests: Sequence[RequestView] = ()
     ) -> Migration:
@@ -63,28 +70,42 @@ Loads = Mapping[str, float]
 
 
 def balance(sources: Sequence[InstanceView], destinations: Sequence[InstanceView], loads: Loads) -> Iterator[Pair]:
-    """Pair the highest load with the lowest one and so on, while the destination has less load than the source."""
-    by_load = sorted(sources, key=lambda each: (-loads[each.id], each.id))
-    idle = sorted(destinations, key=lambda each: (loads[each.id], each.id))
-    for source, destination in zip(by_load, idle, strict=False):
-        if not loads[destination.id] < loads[source.id]:
-            return
-        yield Pair(source, destination)
+    """Pair the highest load with the lowest one that suits it and so on, while the destination has less load."""
+    idle = least_first(destinations, loads)
+    for source in most_first(sources, loads):
+        pair = first_pair(Pair(source, each) for each in idle)
+        if pair is not None and loads[pair.destination.id] < loads[source.id]:
+            if pair.suits:
+                idle.remove(pair.destination)
+            yield pair
 
 
 def round_robin(sources: Sequence[InstanceView], destinations: Sequence[InstanceView]) -> Iterator[Pair]:
-    """Pair every source with the next destination."""
-    targets = sorted(destinations, key=lambda each: each.id)
-    for place, source in enumerate(sorted(sources, key=lambda each: each.id)):
-        if targets and (destination := targets[place % len(targets)]).id != source.id:
-            yield Pair(source, destination)
+    """Pair every source with the next destination that suits it."""
+    given: Counter[str] = Counter()
+    for source in sorted(sources, key=lambda each: each.id):
+        targets = sorted(destinations, key=lambda each: (given[each.id], each.id))
+        pair = first_pair(Pair(source, each) for each in targets)
+        if pair is not None:
+            given[pair.destination.id] += 1
+            yield pair
 
 
-def highest(instances: Sequence[InstanceView], loads: Loads) -> InstanceView | None:
-    """The instance with the highest load; ``None`` without any."""
-    return min(instances, key=lambda each: (-loads[each.id], each.id), default=None)
+def first_pair(pairs: Iterable[Pair]) -> Pair | None:
+    """The first pair that suits. If none does, the first one: the planner drops it, and says why."""
+    first: Pair | None = None
+    for pair in pairs:
+        if pair.suits:
+            return pair
+        first = first or pair
+    return first
 
 
-def lowest(instances: Sequence[InstanceView], loads: Loads) -> InstanceView | None:
-    """The instance with the lowest load; ``None`` without any."""
-    return min(instances, key=lambda each: (loads[each.id], each.id), default=None)
+def most_first(instances: Iterable[InstanceView], loads: Loads) -> list[InstanceView]:
+    """The instances, the one with the highest load first."""
+    return sorted(instances, key=lambda each: (-loads[each.id], each.id))
+
+
+def least_first(instances: Iterable[InstanceView], loads: Loads) -> list[InstanceView]:
+    """The instances, the one with the lowest load first."""
+    return sorted(instances, key=lambda each: (loads[each.id], each.id))

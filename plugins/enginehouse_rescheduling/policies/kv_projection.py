@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 import msgspec
 
@@ -25,8 +26,8 @@ class KvProjection(ReschedulingPolicy):
     class Config(msgspec.Struct, frozen=True):
         """``ratio``: the used share of a cache from which on to project it. ``lookahead``: tokens of each request."""
 
-        ratio: float = 0.8
-        lookahead: int = 64
+        ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.8
+        lookahead: Annotated[int, msgspec.Meta(ge=1)] = 64
 
     def __init__(self, config: Config | None = None) -> None:
         self._config = config or self.Config()
@@ -122,7 +123,7 @@ def _held(request: RequestView, size: int) -> int:
 
 def _roomiest(source: InstanceView, instances: Sequence[InstanceView], room: dict[str, int]) -> InstanceView | None:
     others = [
-        each for each in instances if each is not source and each.role is source.role and each.shares_model(source)
+        each for each in instances if each is not source and each.role is source.role and Pair(source, each).suits
     ]
     return min(others, key=lambda each: (-room[each.id], each.id), default=None)
 

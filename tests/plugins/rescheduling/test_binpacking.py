@@ -131,3 +131,12 @@ def test_a_profile_that_cannot_be_used_is_refused_with_its_key(tmp_path: Path, c
 
     with pytest.raises(ConfigError, match=r"^rescheduling\.tpot_profile: "):
         create("rescheduling_policy", "binpacking_mitigation").prepare(ReschedulingSettings(tpot_profile=str(path)))
+
+
+def test_only_instances_that_serve_a_common_model_are_paired(mitigate: Any, consolidate: Any) -> None:
+    m, n = {"models": ("m",)}, {"models": ("n",)}
+
+    assert pairs(mitigate(at("a", 60, **m), at("b", 55, **n), at("c", 41, **n), at("d", 20, **n))) == [("b", "c")]
+    assert pairs(mitigate(at("a", 60, **m), at("c", 41, **n), at("d", 20, **m))) == [("a", "d")]
+    assert pairs(consolidate(at("a", 10, **m), at("b", 20, **n), at("c", 40, **n))) == [("b", "c")]
+    assert pairs(consolidate(at("a", 10, **m), at("b", 20, **n), at("r", 5, reserved=Role.DECODE, **n))) == [("b", "r")]

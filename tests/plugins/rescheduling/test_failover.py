@@ -87,3 +87,20 @@ def test_an_instance_of_another_role_fails_its_node_too() -> None:
     )
 
     assert pairs(plan) == [("decode", "other")]
+
+
+def test_requests_go_where_their_model_is_served() -> None:
+    failing = [
+        placed(name, models=(model,), schedulable=False) for name, model in (("f1", "m"), ("f2", "n"), ("f3", "m"))
+    ]
+    healthy = [placed("a", models=("n",)), placed("b", models=("m",)), placed("c", models=("m",))]
+
+    plan = policy("neutral_failover").plan(view(*failing, *healthy))
+    assert pairs(plan) == [("f1", "b"), ("f2", "a"), ("f3", "c")]
+
+
+def test_requests_stay_in_their_zone() -> None:
+    failing = placed("failing", zone="eu", schedulable=False)
+    plan = policy("neutral_failover").plan(view(failing, placed("a"), placed("b", zone="eu")))
+
+    assert pairs(plan) == [("failing", "b")]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -9,10 +9,13 @@ import pytest
 from enginehouse.domain.errors import GatewayError
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.rescheduling import RequestView
+from enginehouse_kit.gateway_client import GatewayClient
 from enginehouse_kit.rescheduling import ClusterView, Migrated, Migration, Plan, ReschedulingPolicy
 from enginehouse_rescheduling.commands import RemoteRescheduler
 from enginehouse_rescheduling.planner import Planner, RecentMoves
 from tests.support.cluster_views import instance, view
+
+T = TypeVar("T")
 
 
 class FarGateway:
@@ -27,6 +30,9 @@ class FarGateway:
     def get(self, path: str) -> bytes:
         assert path == "/api/cluster"
         return msgspec.json.encode(self.view)
+
+    def read(self, answer: bytes, type: type[T]) -> T:
+        return GatewayClient("http://far").read(answer, type)
 
     def post(self, *path: str, query: str = "", body: object = None, timeout: float = 0) -> bytes:
         assert isinstance(body, dict)
@@ -85,3 +91,10 @@ def test_instances_rest_between_rounds(executor: ThreadPoolExecutor) -> None:
     it.round(executor)
 
     assert len(told) == 1
+
+
+def test_an_answer_that_is_no_view_is_an_error_of_the_gateway(executor: ThreadPoolExecutor) -> None:
+    gateway = FarGateway()
+    gateway.get = lambda path: b"<html>"  # type: ignore[method-assign]
+    with pytest.raises(GatewayError, match="does not answer as a gateway does"):
+        rescheduler(gateway, []).round(executor)

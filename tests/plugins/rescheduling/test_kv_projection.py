@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from enginehouse import Role
+from enginehouse import ConfigError, Role
 from enginehouse.rescheduling import RequestView
 from enginehouse_kit.rescheduling import InstanceView, Plan
+from enginehouse_kit.testing import create
 from tests.support.cluster_views import instance, pairs, policy, view
 
 
@@ -84,6 +85,7 @@ def test_requests_go_where_most_room_is() -> None:
     "other",
     [
         {"models": ("other",)},
+        {"zone": "eu"},
         {"role": Role.DECODE},
         {"schedulable": False},
         {"block_size": 0},
@@ -109,3 +111,9 @@ def test_two_sources_share_the_room_of_one_destination() -> None:
 
     assert pairs(planned) == [("a", "idle")]
     assert [(each.source, each.destination) for each in planned.dropped] == [("b", "idle")]
+
+
+@pytest.mark.parametrize("values", [{"lookahead": 0}, {"ratio": 1.5}, {"ratio": -0.1}])
+def test_values_that_project_nothing_are_refused(values: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=f"parameter '{next(iter(values))}'"):
+        create("rescheduling_policy", "kv_projection", values)

@@ -86,6 +86,14 @@ async def test_the_destination_serves_the_rest_if_it_can_be_asked(sent: list[tup
     assert (command.migration_req_policy, command.trigger_policy) == ("SR", "decode_load")
 
 
+async def test_an_address_of_ipv6_is_in_brackets(sent: list[tuple[Any, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ADDRESSES, "a", InstanceAddress(ip="fd00::1", llumlet_port=1, kvt_port=2))
+    llumlet = migrators.Llumlet()
+    llumlet.prepare(FakeMeans())
+    await llumlet.migrate(ORDER)
+    assert sent[0][1] == "[fd00::1]:1"
+
+
 async def test_a_source_that_moves_nothing_is_an_error(sent: list[tuple[Any, str]]) -> None:
     llumlet = migrators.Llumlet()
     llumlet.prepare(FakeMeans())

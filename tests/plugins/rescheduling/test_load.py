@@ -125,3 +125,15 @@ def test_an_unknown_metric_is_refused_with_its_key() -> None:
         ConfigError, match=r"rescheduling\.neutral_load_metric: there is no metric 'num_request'.*num_requests"
     ):
         made.prepare(ReschedulingSettings(neutral_load_metric="num_request"))
+
+
+@pytest.mark.parametrize("threshold", [0.7, 0.0])
+@pytest.mark.parametrize("other", [{"models": ("n",)}, {"models": ("m",), "zone": "eu"}])
+def test_the_lowest_load_counts_among_instances_that_can_take_the_requests(
+    other: dict[str, Any], threshold: float
+) -> None:
+    full, idle = decode("full", 0.9, models=("m",)), decode("idle", 0.3, models=("m",))
+    others = [decode("other-full", 0.8, **other), decode("other-idle", 0.1, **other)]
+    plan = policy("decode_load", decode_load_threshold=threshold).plan(view(full, idle, *others))
+
+    assert pairs(plan) == [("full", "idle"), ("other-full", "other-idle")]

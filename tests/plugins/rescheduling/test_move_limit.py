@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from enginehouse.domain.instance import RequestView
+from enginehouse.errors import CannotContinue
+from enginehouse_kit.testing import FakeServiceGateway
+from enginehouse_rescheduling.dispatcher import GatewayMeans
+from enginehouse_rescheduling.placed_requests import PlacedRequests
 from enginehouse_rescheduling.planner import MoveLimit
 
 
@@ -37,3 +43,15 @@ def test_streams_that_moved_long_ago_are_forgotten() -> None:
     now = 61.0
     limit.note("r")
     assert list(limit._moves) == ["r"]
+
+
+async def test_a_stream_that_a_policy_names_does_not_move_more_often() -> None:
+    gateway = FakeServiceGateway()
+    means = GatewayMeans(gateway, PlacedRequests(gateway))
+    for _ in range(10):
+        await means.move("r", "b")
+    with pytest.raises(CannotContinue, match="it has moved 10 times within a minute"):
+        await means.move("r", "b")
+    await means.join("r", "b", "of-engines")
+    assert len(gateway.moves) == 11, "what engines have moved already is followed"
+    gateway.close()

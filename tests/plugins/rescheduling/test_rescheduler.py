@@ -72,7 +72,7 @@ async def test_engines_are_asked_for_a_view_only_while_nothing_asks_them_anyway(
 @pytest.mark.parametrize(
     ("settings", "asked_every", "rounds"),
     [
-        ({"enabled": True, "mode": "standalone"}, 0.5, 0),
+        ({"enabled": True, "mode": "standalone"}, 0.5, 1),
         ({"mode": "standalone"}, 1.0, 0),
         ({"mode": "colocated"}, 1.0, 0),
         ({"enabled": True}, 0.5, 1),
@@ -84,4 +84,15 @@ async def test_engines_are_asked_with_and_without_rounds(
     gateway = FakeServiceGateway()
     Recorder().rescheduling(gateway, **settings).start(gateway)
     assert (gateway.asked_every, len(gateway.calls)) == (asked_every, rounds)
+    gateway.close()
+
+
+async def test_strategies_get_views_while_another_process_plans() -> None:
+    parts, gateway = Recorder(), FakeServiceGateway()
+    parts.rescheduling(gateway, enabled=True, mode="standalone").start(gateway)
+    [(_, every)] = gateway.calls
+    made = every()
+    assert made is not None
+    await made
+    assert (gateway.published, parts.notes, parts.read) == ([VIEW], [], [])
     gateway.close()

@@ -211,3 +211,15 @@ def test_with_adaptive_pd_the_instance_reserved_for_decode_answers_before_fuller
     reserved = decodes("c", 9, 900, reserved=Role.DECODE)
 
     assert both(adaptive(tmp_path, prompts("a", 0), decodes("b", 59, 5900), reserved)) == ("a", "c")
+
+
+@pytest.mark.parametrize("metric", ["predicted_ttft", "predicted_tpot"])
+def test_predictions_come_from_the_configured_profiles(tmp_path: Path, metric: str) -> None:
+    """The bundled profile ends far below."""
+    settings = msgspec.convert(half_batch_profile(tmp_path), ReschedulingSettings)
+    decoding = {"scheduler_running_to_decode_requests_num": 390, "scheduler_running_to_decode_tokens_num": 39_000}
+    busy, idle = prompts("a", 90_000, **decoding), prompts("b", 90_000)
+    made = strategy("llumnix_load", busy, idle, settings=settings, neutral_metric=metric, neutral_threshold=1e9)
+
+    assert all(each.parts["load"] < 1e9 for each in made.explain(asks(100), ABC[:2]))
+    assert picked(made, candidates=ABC[:2]) == "b"
