@@ -70,8 +70,8 @@ def _decision(load: ModelLoad) -> tuple[int, str]:
 
 
 def _is_enough(load: ModelLoad) -> bool:
-    """Whether the replicas that still load have slots for all requests that wait."""
-    return 0 < load.waiting <= (load.replicas - load.ready) * load.slots
+    """Whether the replicas that still load have slots for all requests that wait, one at least where none is known."""
+    return 0 < load.waiting <= (load.replicas - load.ready) * max(1, load.slots)
 
 
 class ScaleStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -157,9 +157,10 @@ class Scaling(Service):
         from enginehouse_scaling.pages import scale_routes  # takes longer to import than a short command runs
 
         for name, each in self._ranges().items():
-            if _size(each) > each.min:
-                self._decided[name] = WantedReplicas(model=name, wanted=_size(each), why=_LEFT)
-            gateway.models.want(name, _size(each))
+            fewest, left = self._least(name, each), each.size if isinstance(each, SizedRange) else 0
+            if left > fewest:
+                self._decided[name] = WantedReplicas(model=name, wanted=left, why=_LEFT)
+            gateway.models.want(name, max(left, fewest))
         gateway.pages.add(scale_routes(lambda: [*self._rows()]))
         gateway.every(_LOOK_EVERY_S, self._look)
 
@@ -169,7 +170,7 @@ class Scaling(Service):
         self._decided = {name: each for name, each in self._decided.items() if name in found}
         self._use_scaler()
         for name in new:
-            gateway.models.want(name, found[name].min)
+            gateway.models.want(name, self._least(name, found[name]))
 
     def status(self) -> Mapping[str, Any]:
         return {"scaling": [*self._rows()]}
@@ -187,11 +188,16 @@ class Scaling(Service):
     def _ranges(self) -> Mapping[str, ReplicaRange]:
         return ranges(self._gateway.table("models"))
 
+    def _least(self, name: str, range: ReplicaRange) -> int:
+        return least(self._gateway.table("models")[name], range)
+
     def _rows(self) -> Iterator[ScaleStatus]:
         """Every model with a range of replicas, as decided last."""
         models = self._gateway.table("models")
         for name, each in self._ranges().items():
-            decided = self._decided.get(name) or WantedReplicas(model=name, wanted=each.min, why=_NOT_YET)
+            decided = self._decided.get(name) or WantedReplicas(
+                model=name, wanted=self._least(name, each), why=_NOT_YET
+            )
             replicas = len(self._demand.replicas(name, launched=models[name].launches))
             yield ScaleStatus(model=name, replicas=replicas, wanted=decided.wanted, why=decided.why)
 
@@ -215,8 +221,3 @@ class Scaling(Service):
             text = "Model '%s' has %d replicas and should have %d: %s"
             _log.info(text, load.model, load.replicas, decided.wanted, decided.why)
         self._decided[load.model] = decided
-
-
-def _size(range: ReplicaRange) -> int:
-    """The replicas that are wanted when the service starts: as many as an earlier gateway has left running."""
-    return range.size if isinstance(range, SizedRange) else range.min

@@ -35,6 +35,8 @@ CROWDED: dict[str, Any] = {"replicas": 1, "ready": 1, "serving": 4, "waiting": 9
             3,
             "requests wait 4.5 s when 1 more can serve",
         ),
+        ({"replicas": 1, "waiting": 1, "expected_wait_s": 9.0}, 1, "requests wait 9.0 s when 1 more can serve"),
+        ({"replicas": 1, "waiting": 2, "expected_wait_s": 9.0}, 2, "requests wait 9.0 s when 1 more can serve"),
         ({"replicas": 0, "waiting": 1}, 1, "a request waits, and no replica runs"),
         ({"replicas": 0}, 0, "no request waits, 0 are served"),
         (IDLE, 2, "no request waits"),

@@ -119,12 +119,13 @@ def test_the_fewest_replicas_run_from_the_start_and_a_busy_one_stays(play: Play)
     play(SCALED.format("min = 2, max = 3", ""), scenario)
 
 
-def test_a_pinned_model_keeps_one_replica(play: Play) -> None:
+@pytest.mark.parametrize("preload", ["", "preload = true"])
+def test_a_pinned_model_keeps_one_replica(play: Play, preload: str) -> None:
     async def scenario(engines: Engines, gateway: Any) -> None:
         await asyncio.sleep(60)
         assert (running(gateway), told(gateway)) == (["a"], (1, 1))
 
-    play(SCALED.format("min = 0, max = 2", "pin = true\npreload = true"), scenario)
+    play(SCALED.format("min = 0, max = 2", f"pin = true\n{preload}"), scenario)
 
 
 def test_a_model_that_others_serve_is_only_told_of(play: Play) -> None:
