@@ -11,6 +11,8 @@ _FIRST_ANSWER: Final = 256.0
 """The tokens that an answer is assumed to have until some have ended."""
 _KEPT: Final = 0.97
 """The weight that the mean answer keeps when another one has ended."""
+_MOST_CALLERS: Final = 10_000
+"""With more, the debt of the one that has asked for nothing for the longest time is forgotten."""
 
 
 class FairTurns(CallerTurns):
@@ -32,8 +34,10 @@ class FairTurns(CallerTurns):
 
     def next(self, caller: str | None, weight: float, prompt: int, answer_limit: int | None) -> FairTurn:
         expected = prompt + (self._answer if answer_limit is None else min(self._answer, answer_limit))
-        begins = max(self._now, self._ends.get(caller, 0.0))
+        begins = max(self._now, self._ends.pop(caller, 0.0))
         self._ends[caller] = begins + expected / weight
+        if len(self._ends) > _MOST_CALLERS:
+            del self._ends[next(iter(self._ends))]
         self._live += 1
         return FairTurn(self, begins, caller, weight, prompt, expected)
 
@@ -42,8 +46,11 @@ class FairTurns(CallerTurns):
         self._now = max(self._now, at)
 
     def ended(self, turn: FairTurn, used: int) -> None:
-        """Charge the tokens that a request really ``used``, in place of the expected ones."""
-        self._answer = _KEPT * self._answer + (1 - _KEPT) * max(0, used - turn.prompt)
+        """Charge the tokens that a request really ``used``, in place of the expected ones: none if it was refused."""
+        if turn.was_served or used > turn.prompt:
+            self._answer = _KEPT * self._answer + (1 - _KEPT) * max(0, used - turn.prompt)
+        else:
+            used = 0
         if turn.caller in self._ends:
             self._ends[turn.caller] += (used - turn.expected) / turn.weight
         self._live -= 1
@@ -56,7 +63,7 @@ class FairTurns(CallerTurns):
 class FairTurn(CallerTurn):
     """A turn of ``FairTurns``. ``expected``: the tokens of the request and its answer that were charged at first."""
 
-    __slots__ = ("_turns", "at", "caller", "expected", "prompt", "weight")
+    __slots__ = ("_turns", "at", "caller", "expected", "prompt", "was_served", "weight")
 
     def __init__(
         self, turns: FairTurns, at: float, caller: str | None, weight: float, prompt: int, expected: float
@@ -67,8 +74,10 @@ class FairTurn(CallerTurn):
         self.weight = weight
         self.prompt = prompt
         self.expected = expected
+        self.was_served = False
 
     def granted(self) -> None:
+        self.was_served = True
         self._turns.granted(self.at)
 
     def ended(self, used: int) -> None:

@@ -52,3 +52,24 @@ def test_what_was_used_counts_in_the_end() -> None:
     assert turns.next("a", 1.0, 100, None).expected == pytest.approx(100 + 0.97 * 256 + 0.03 * 1000)
     assert turns.next("a", 1.0, 100, 10).expected == 110
     other.ended(1)
+
+
+def test_a_refused_request_costs_nothing_and_tells_nothing_of_answers() -> None:
+    turns = FairTurns()
+    turns.next("other", 1.0, 100, None)
+    for _ in range(50):
+        turns.next("a", 1.0, 100, None).ended(100)
+    turn = turns.next("a", 1.0, 100, None)
+    assert (turn.at, turn.expected) == (0, 100 + 256)
+
+
+def test_callers_that_ask_for_nothing_are_forgotten_while_others_are_served() -> None:
+    turns = FairTurns()
+    debtor = turns.next("debtor", 1.0, 1_000_000, 0)
+    for number in range(20_000):
+        turns.next(str(number), 1.0, 100, 0).granted()
+        turns.next("busy", 1.0, 100, 0)
+    assert len(turns._ends) == 10_000
+    assert begins(turns, "busy") == 2_000_000, "one that asks stays"
+    debtor.ended(1_000_000)
+    assert begins(turns, "debtor") == 0
