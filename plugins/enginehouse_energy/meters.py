@@ -7,9 +7,13 @@ import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 _log = logging.getLogger(__name__)
+
+
+_WHOLE: Final = "psys"
+"""The zone of the whole machine, which has the packages too."""
 
 
 class Meter(Protocol):
@@ -27,6 +31,7 @@ class Nvml:
         self._library: Any = None
         self._tried = False
         self._integrated: dict[str, tuple[float, float]] = {}
+        self._left_out: set[str] = set()
 
     def read(self) -> Mapping[str, float]:
         if not self._tried:
@@ -36,18 +41,25 @@ class Nvml:
         if library is None:
             return {}
         try:
-            found = {}
-            for index in range(library.nvmlDeviceGetCount()):
-                handle = library.nvmlDeviceGetHandleByIndex(index)
-                found[f"gpu-{index}"] = self._joules(f"gpu-{index}", handle)
+            count = library.nvmlDeviceGetCount()
         except library.NVMLError as error:
             _log.warning("The GPUs cannot be read any more: %s", error)
             self._library = None
             return {}
+        found = {}
+        for index in range(count):
+            name = f"gpu-{index}"
+            try:
+                found[name] = self._joules(name, index)
+            except library.NVMLError as error:  # noqa: PERF203 - each GPU alone
+                if name not in self._left_out:
+                    _log.warning("The energy of %s is left out: %s", name, error)
+                    self._left_out.add(name)
         return found
 
-    def _joules(self, name: str, handle: Any) -> float:
+    def _joules(self, name: str, index: int) -> float:
         library = self._library
+        handle = library.nvmlDeviceGetHandleByIndex(index)
         try:
             return float(library.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1e3
         except library.NVMLError:  # older than Volta: it tells only its power
@@ -72,6 +84,8 @@ class Rapl:
             if zone.name.count(":") != 1:  # a part of a package, which has all
                 continue
             try:
+                if (zone / "name").read_text("ascii").strip() == _WHOLE:
+                    continue
                 self._add(zone.name, _number(zone / "energy_uj"), _number(zone / "max_energy_range_uj"))
             except (OSError, ValueError) as error:
                 self._note(f"{zone}: {error}")

@@ -38,8 +38,9 @@ def test_a_device_that_is_new_or_begins_again_counts_from_the_next_reading() -> 
     assert used({"gpu-0": 1000.0}, {"gpu-0": 3.0}) == 0
 
 
-def zone(folder: Path, name: str, microjoules: int) -> None:
+def zone(folder: Path, name: str, microjoules: int, label: str = "package-0") -> None:
     (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / name / "name").write_text(f"{label}\n")
     (folder / name / "energy_uj").write_text(f"{microjoules}\n")
     (folder / name / "max_energy_range_uj").write_text("10000000\n")
 
@@ -47,6 +48,7 @@ def zone(folder: Path, name: str, microjoules: int) -> None:
 def test_counters_of_processors_begin_again_and_parts_of_packages_are_not_added(tmp_path: Path) -> None:
     zone(tmp_path, "intel-rapl:0", 9_000_000)
     zone(tmp_path, "intel-rapl:0:0", 1)
+    zone(tmp_path, "intel-rapl:1", 1, "psys")  # the whole machine
     meter = Rapl(tmp_path)
     assert meter.read() == {"intel-rapl:0": 0.0}
     zone(tmp_path, "intel-rapl:0", 1_000_000)
@@ -91,6 +93,21 @@ def test_a_gpu_without_a_counter_counts_by_its_power(monkeypatch: pytest.MonkeyP
     meter = Nvml(lambda: next(times))
     assert meter.read() == {"gpu-0": 5.0, "gpu-1": 0.0}
     assert meter.read() == {"gpu-0": 5.0, "gpu-1": 200.0}
+
+
+def test_a_gpu_that_tells_nothing_leaves_the_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    library = FakeLibrary("pynvml")
+
+    def fail(handle: int) -> int:
+        raise library.NVMLError("not supported")
+
+    monkeypatch.setattr(library, "nvmlDeviceGetPowerUsage", fail)
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    meter = Nvml()
+    assert [meter.read(), meter.read()] == [{"gpu-0": 5.0}] * 2
+    assert caplog.text.count("The energy of gpu-1 is left out: not supported") == 1
 
 
 class Steps:
