@@ -94,6 +94,8 @@ class FrozenEngines:
             used = await run_within(checks.timeout, self._gateway.backends.processor_seconds(backend.name))
         except Exception:  # the launcher cannot say, and the gateway has logged why
             used = None
+        if self._gateway.backends.late_probes(backend.name) < late:  # it has answered meanwhile, or was started again
+            return
         now, serves = self._gateway.clock.now(), backend.pending > 0
         if why := probes.why_hung(late, now, used, checks.failures, checks.hung, serves=serves):
             await self._give_up(backend.name, why)

@@ -115,6 +115,20 @@ async def test_a_launcher_that_does_not_answer_says_nothing() -> None:
     assert engine.ends == []
 
 
+async def test_an_engine_that_answers_while_its_launcher_is_asked_is_left_alone() -> None:
+    engine = Engine(0.0)
+    await engine.late(3)
+
+    async def answers(name: str) -> float | None:
+        engine.gateway.late["a"] = 0
+        return 7.0
+
+    engine.gateway.backends.processor_seconds = answers  # type: ignore[method-assign]
+    engine.gateway.late["a"] = 4
+    await engine.frozen.look()
+    assert engine.ends == []
+
+
 async def test_servers_elsewhere_are_not_judged_by_their_probes() -> None:
     engine = Engine(0.0)
     engine.gateway.tables["backends"] = {"a": None}
