@@ -64,7 +64,7 @@ def _form(fields: Fields) -> str:
             return f"its answer follows a grammar ('{name}'), which would start over"
     if (fields.get("tools") and fields.get("tool_choice") != "none") or fields.get("functions"):
         return "its answer may call tools"
-    if "audio" in (fields.get("modalities") or ()):
+    if isinstance(wanted := fields.get("modalities"), list) and "audio" in wanted:
         return "its answer has audio"
     return ""
 
@@ -113,7 +113,8 @@ def has_joined_tokens(pieces: Sequence[str], fields: Fields) -> bool:
 def stop_strings(fields: Fields) -> list[str]:
     """The stop strings of a request."""
     stop = fields.get("stop")
-    return [each for each in ([stop] if isinstance(stop, str) else stop or []) if isinstance(each, str) and each]
+    given = stop if isinstance(stop, list) else [stop]
+    return [each for each in given if isinstance(each, str) and each]
 
 
 def number(fields: Fields, *names: str) -> int | None:

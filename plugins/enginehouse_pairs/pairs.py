@@ -18,6 +18,8 @@ _PARAMETERS: Final = "kv_transfer_params"
 _KEEP: Final = b'{"do_remote_decode":true,"do_remote_prefill":false}'
 _WRONG: Final = (400, 413, 422)
 """The answers to a request that another engine would refuse too."""
+_LACKING: Final = 501
+"""The answer of an engine that lacks what the request needs, which does not count against it."""
 _SHOWN: Final = 300
 """How many bytes of an engine's refusal are shown."""
 
@@ -80,7 +82,7 @@ class Pairs(HandOver):
         if is_wrong:
             raise InvalidRequest(error)
         self._ports.pop(backend, None)
-        if response.status != 429:
+        if response.status not in (429, _LACKING):
             prefill.failed(why)
         raise UpstreamError(error)
 
@@ -92,6 +94,8 @@ async def _read_prompt(prefill: PrefillEngine, body: bytes) -> msgspec.Raw | Non
         response = await prefill.ask(add_field(one_token(body), _PARAMETERS, _KEEP))
     except RequestError:
         return None
+    if response.status >= 500 and response.status != _LACKING:
+        prefill.failed(f"answered {response.status} to the prompt")
     return _handed_over(response.body) if response.status == 200 else None
 
 

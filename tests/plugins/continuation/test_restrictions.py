@@ -43,6 +43,7 @@ def test_what_cannot_be_continued_says_why(fields: dict[str, Any], reason: str) 
         {"n": 1, "prompt": [1, 2, 3], "logprobs": False, "logit_bias": {"5": 1}, "repetition_penalty": 1.1},
         {"tools": [{}], "tool_choice": "none", "response_format": {"type": "text"}, "presence_penalty": 0},
         {"seed": 7, "temperature": 0},
+        {"modalities": 1, "stop": 1, "prompt": 1, "response_format": 1, "tools": 0},  # of types that engines may ignore
     ],
 )
 def test_what_can_be_continued_gives_no_reason(fields: dict[str, Any]) -> None:
@@ -57,7 +58,7 @@ def test_grammars_penalties_and_tools_can_still_be_asked_anew() -> None:
 def test_vllm_withholds_one_character_less_than_the_longest_stop_string_has() -> None:
     assert withheld_characters({"stop": ["ab", "abcd"]}) == 3
     assert withheld_characters({"stop": "abcd", "include_stop_str_in_output": True}) == 0
-    assert withheld_characters({}) == 0
+    assert withheld_characters({}) == withheld_characters({"stop": 1}) == withheld_characters({"stop": [1, None]}) == 0
 
 
 @pytest.mark.parametrize(("text", "length"), [("xab", 2), ("xa", 1), ("abc", 0), ("", 0), ("b", 0)])

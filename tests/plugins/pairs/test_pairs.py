@@ -66,6 +66,13 @@ async def test_an_engine_that_keeps_nothing_leaves_the_prompt_to_the_other_one(
     assert await Pairs().prepare(Engine("vllm", answer), ROUTE, BODY) == (BODY, None)
 
 
+@pytest.mark.parametrize(("status", "failures"), [(400, 0), (429, 0), (501, 0), (500, 1), (503, 1)])
+async def test_a_server_error_counts_against_the_engine_that_should_read_the_prompt(status: int, failures: int) -> None:
+    engine = Engine("vllm", EngineResponse(status, [], b""))
+    await Pairs().prepare(engine, ROUTE, BODY)
+    assert len(engine.failures) == failures
+
+
 async def test_a_prompt_goes_on_in_the_engines_own_words() -> None:
     engine = Engine("vllm", EngineResponse(200, [], b'{"kv_transfer_params":{"id":"r","more":[1]}}'))
     body, go_on = await Pairs().prepare(engine, ROUTE, BODY)
@@ -81,6 +88,7 @@ async def test_a_prompt_goes_on_in_the_engines_own_words() -> None:
         (EngineResponse(400, [], b"no"), InvalidRequest, 0),
         (EngineResponse(429, [], b"busy"), UpstreamError, 0),
         (EngineResponse(500, [], b"no"), UpstreamError, 1),
+        (EngineResponse(501, [], b"no"), UpstreamError, 0),
         (EngineResponse(200, [], b'data: {"error":{"message":"no","code":400}}\n\n'), InvalidRequest, 0),
         (EngineResponse(200, [], b'data: {"error":{"message":"no","code":500}}\n\n'), UpstreamError, 1),
         (UpstreamError("gone"), UpstreamError, 0),
