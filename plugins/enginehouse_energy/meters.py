@@ -51,7 +51,7 @@ class Nvml:
             name = f"gpu-{index}"
             try:
                 found[name] = self._joules(name, index)
-            except library.NVMLError as error:  # noqa: PERF203 - each GPU alone
+            except library.NVMLError as error:
                 if name not in self._left_out:
                     _log.warning("The energy of %s is left out: %s", name, error)
                     self._left_out.add(name)
