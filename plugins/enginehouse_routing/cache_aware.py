@@ -85,6 +85,7 @@ class CacheAware(Strategy):
 
     def use_caches(self, caches: EngineCaches) -> None:
         self._caches = caches
+        self._blocks.follows = caches.follows
         caches.listen(self._blocks.happened)
 
     def extractors(self) -> Sequence[Extractor]:

@@ -53,9 +53,12 @@ class CachedBlocks:
 
     A chunk is linked to the last block that is whole at its end. From then on, an engine that publishes events has the
     chunk while it has the block. Chunks without a link, and engines without events, stay as the index notes them.
+
+    ``follows``: whether a backend still publishes events.
     """
 
     def __init__(self, index: SharedPrefixIndex) -> None:
+        self.follows: Callable[[str], bool] = lambda backend: True
         self._index = index
         self._engines: dict[str, _EngineBlocks] = {}
         self._links: OrderedDict[int, _Link] = OrderedDict()
@@ -104,6 +107,8 @@ class CachedBlocks:
     def _engine(self, backend: str) -> _EngineBlocks:
         engine = self._engines.get(backend)
         if engine is None:
+            for gone in [each for each in self._engines if not self.follows(each)]:
+                del self._engines[gone]
             engine = self._engines[backend] = _EngineBlocks()
         return engine
 

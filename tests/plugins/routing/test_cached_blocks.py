@@ -158,3 +158,13 @@ def test_blocks_whose_beginning_is_unknown_are_left_out() -> None:
     engines.stores("a", IDS, range(4))
     engines.learns("a", IDS, PromptTokens(IDS))
     assert engines.has(IDS) == {}
+
+
+def test_backends_that_are_gone_are_forgotten_when_another_one_comes() -> None:
+    engines = Engines("a", "b")
+    engines.stores("a", IDS, range(80))
+    engines.blocks.follows = lambda backend: backend != "a"
+    engines.blocks.happened("b", [CacheCleared()])
+    assert engines.blocks.is_exact("a")
+    engines.blocks.happened("c", [CacheCleared()])
+    assert [engines.blocks.is_exact(each) for each in "abc"] == [False, True, True]
