@@ -76,7 +76,7 @@ class MigrationDispatcher:
     ) -> None:
         self._clock = clock
         self.records: deque[MigrationRecord] = deque(maxlen=MOST_RECORDS)
-        self._migrators = migrators
+        self.migrators = migrators
         self._timeout = timeout
         self.counts = MigrationCounts()
         self._on_end = on_end
@@ -138,7 +138,7 @@ class MigrationDispatcher:
     def _choose(self, migration: Migration, view: ClusterView) -> tuple[PluginId, Migrator]:
         """The first migrator that can. Raises ``NoMigrator`` with the reasons of all."""
         reasons = []
-        for plugin, migrator in self._migrators:
+        for plugin, migrator in self.migrators:
             with plugin_errors(plugin):
                 why = migrator.why_not(migration, view)
             if not isinstance(why, str):

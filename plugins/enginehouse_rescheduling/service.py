@@ -49,21 +49,33 @@ class Rescheduling(Service):
     _planner: Planner
     _dispatcher: MigrationDispatcher
     _recent: RecentMoves
+    _means: GatewayMeans
+    _made_for: object
 
     def prepare(self, gateway: ServiceGateway) -> None:
         self._gateway = gateway
         self._settings = settings = gateway.table("rescheduling")
         live = PlacedRequests(gateway)
-        means = GatewayMeans(gateway, live)
+        self._means = GatewayMeans(gateway, live)
         self._cluster = Cluster(gateway, live)
         self._recent = RecentMoves(settings.cool_down)
-        self._planner = build_planner(gateway) if settings.enabled else Planner(())
         self._dispatcher = MigrationDispatcher(
-            [_migrator(gateway, type, means) for type in settings.migrators] if settings.enabled else [],
-            timeout=settings.migrate_timeout,
-            on_end=partial(_ended, gateway, self._recent),
-            clock=gateway.clock,
+            (), timeout=settings.migrate_timeout, on_end=partial(_ended, gateway, self._recent), clock=gateway.clock
         )
+        self._planner = Planner(())
+        self._use_plugins()
+
+    def _use_plugins(self) -> None:
+        """Have policies and migrators with their parameters. Raises ``ConfigError`` or ``PluginError``."""
+        gateway, settings = self._gateway, self._settings
+        self._made_for = gateway.table("plugins")
+        if settings.enabled:
+            self._planner = build_planner(gateway)
+            self._dispatcher.migrators = [_migrator(gateway, type, self._means) for type in settings.migrators]
+
+    def reconfigure(self, gateway: ServiceGateway) -> None:
+        if gateway.table("plugins") != self._made_for:
+            self._use_plugins()
 
     def start(self, gateway: ServiceGateway) -> None:
         from enginehouse_rescheduling.pages import cluster_routes  # takes longer to import than a short command runs

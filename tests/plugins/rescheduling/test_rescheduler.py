@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from enginehouse.config.schema import PluginSettings
 from enginehouse.rescheduling import RequestView, ReschedulingSettings
 from enginehouse_kit.rescheduling import ClusterView, InstanceView, Migration, Plan
 from enginehouse_kit.testing import FakeServiceGateway
@@ -84,6 +85,21 @@ async def test_engines_are_asked_with_and_without_rounds(
     gateway = FakeServiceGateway()
     Recorder().rescheduling(gateway, **settings).start(gateway)
     assert (gateway.asked_every, len(gateway.calls)) == (asked_every, rounds)
+    gateway.close()
+
+
+def test_a_reload_takes_other_parameters_of_policies_and_migrators() -> None:
+    gateway = FakeServiceGateway()
+    gateway.tables["rescheduling"] = ReschedulingSettings(enabled=True)
+    it = Rescheduling()
+    it.prepare(gateway)
+    planner, migrators = it._planner, it._dispatcher.migrators
+    it.reconfigure(gateway)
+    assert (it._planner, it._dispatcher.migrators) == (planner, migrators), "nothing has changed"
+    gateway.tables["plugins"] = PluginSettings(parameters={"replay": {"at_once": 1}})
+    it.reconfigure(gateway)
+    assert it._planner is not planner
+    assert it._dispatcher.migrators is not migrators
     gateway.close()
 
 
