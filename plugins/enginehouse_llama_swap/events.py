@@ -7,7 +7,9 @@ reads its own and never sees the other's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+import logging
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from typing import Any, Final
 
@@ -17,7 +19,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute
 
 from enginehouse_llama_swap.models import model_status
-from enginehouse_llama_swap.own_pages import OutsideRoute, ask, follow
+from enginehouse_llama_swap.own_pages import OutsideRoute, Refused, ask, follow
+
+_log = logging.getLogger(__name__)
 
 _PACE_S: Final = 0.25
 """Seconds between two messages of one kind, as in llama-swap."""
@@ -46,11 +50,11 @@ class _Stream:
         self._changed = asyncio.Event()
 
     async def run(self) -> Frames:
-        """Yield frames until the gateway's own events end."""
+        """Yield frames until the gateway's own events end, or a message about them cannot be made: a page asks again."""
         yield message("uiConfig", _SESSIONS)
         yield message("profileChanged", {"active": None})
-        sources = (self._events(), self._log("proxy"), self._log("upstream"), self._send_due())
-        tasks = {asyncio.ensure_future(source) for source in sources}
+        ends = (self._to_the_end(self._events()), self._to_the_end(self._send_due()))
+        tasks = {asyncio.ensure_future(source) for source in (*ends, self._log("proxy"), self._log("upstream"))}
         try:
             while (frame := await self._frames.get()) is not None:
                 yield frame
@@ -58,6 +62,16 @@ class _Stream:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
+
+    async def _to_the_end(self, source: Coroutine[Any, Any, None]) -> None:
+        """Run ``source``, and end the stream with it."""
+        try:
+            await source
+        except Refused as refused:
+            _log.debug("The gateway's own pages ended a stream of events: %s", refused)
+        except Exception:
+            _log.exception("A stream of events failed")
+        await self._frames.put(None)
 
     async def _events(self) -> None:
         """Pass the gateway's events on, and note which messages they call for."""
@@ -70,11 +84,11 @@ class _Stream:
             if _OF_ENDS in piece:
                 await self._frames.put(message("activity", {"id": 0}))
             self._changed.set()
-        await self._frames.put(None)
 
     async def _log(self, source: str) -> None:
-        async for piece in follow(self._request, f"/logs/stream/{source}"):
-            await self._frames.put(message("logData", {"source": source, "data": piece.decode(errors="replace")}))
+        with suppress(Refused):
+            async for piece in follow(self._request, f"/logs/stream/{source}"):
+                await self._frames.put(message("logData", {"source": source, "data": piece.decode(errors="replace")}))
 
     async def _send_due(self) -> None:
         """Send the messages that are due, at most so many in a second."""
