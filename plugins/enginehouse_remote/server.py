@@ -70,7 +70,8 @@ class RemoteServer(ModelServer):
             output.write(f"{error}\n".encode())
             raise
         finally:
-            del self._outputs[model]
+            if self._outputs.get(model) is output:  # it may be that of a load which was begun after this one
+                del self._outputs[model]
         load = RemoteLoad(self, model)
         self.hold(load)
         return load

@@ -140,6 +140,22 @@ async def test_a_server_that_hangs_while_it_unloads_is_left_at_once() -> None:
     assert engine.state is ReplicaState.STOPPED  # else it asks on
 
 
+async def test_a_load_that_was_abandoned_leaves_the_output_of_its_successor() -> None:
+    scene = RemoteSetting()
+    scene.driver.lists = False
+    abandoned = asyncio.ensure_future(scene.load("a"))
+    await settled(lambda: len(scene.timeouts))
+    log = LogRing()
+    successor = asyncio.ensure_future(scene.server.load("a", 60.0, log))
+    await settled(lambda: len(scene.timeouts))
+    abandoned.cancel()
+    await asyncio.wait({abandoned})
+    scene.server._note_news(LoadNews("a", "half of it", settled=False))
+    assert "half of it" in log.tail(9)
+    scene.driver.lists = True
+    await within(successor)
+
+
 async def test_a_load_runs_until_the_server_unloads_the_model() -> None:
     scene = RemoteSetting()
     load = await scene.load("a")
