@@ -108,7 +108,8 @@ class _Resolver:
 
     async def servers(self, service: str) -> list[tuple[str, int, int]]:
         records = await self._ask(service, "SRV")
-        return [(str(each.target).rstrip("."), each.port, each.priority) for each in records]
+        servers = ((str(each.target).rstrip("."), each.port, each.priority) for each in records)
+        return [server for server in servers if server[0]]  # "." says that there is none (RFC 2782)
 
     async def _ask(self, name: str, kind: str) -> list[Any]:
         from dns.resolver import NXDOMAIN, NoAnswer

@@ -20,6 +20,7 @@ RECORDS = {
     ("engines.test.", "A"): ["10.0.0.2", "10.0.0.1"],
     ("engines.test.", "AAAA"): ["fd00::1"],
     ("_http._tcp.engines.test.", "SRV"): ["1 5 8001 b.test.", "0 5 8000 a.test."],
+    ("_http._tcp.none.test.", "SRV"): ["0 0 0 ."],
 }
 
 
@@ -88,6 +89,11 @@ async def test_a_short_name_is_completed_as_the_machine_says(
     discoverer = DnsDiscoverer(DnsConfig(name="engines"))
     discoverer._lookup._resolver.port = int(port)  # type: ignore[attr-defined]
     assert len(await anext(aiter(discoverer.watch()))) == 3
+
+
+async def test_a_service_that_is_decidedly_not_there_has_no_backends(resolver: str) -> None:
+    config = DnsConfig(service="_http._tcp.none.test", resolver=resolver)
+    assert await anext(aiter(DnsDiscoverer(config).watch())) == {}
 
 
 async def test_a_name_that_does_not_exist_has_no_backends(resolver: str) -> None:
