@@ -9,14 +9,18 @@ from typing import Any
 from enginehouse.config.secrets import MASK
 
 _HARMLESS = re.compile(r"-?[0-9]{1,5}([.,:-][0-9]{1,5})*|true|false|yes|no|on|off|(\$\{[^}]*\})+|", re.IGNORECASE)
-_WORDS = r"(?:[a-z0-9.]+[-_]+)*(?:api)?(?:key|keys|token|secret|password|passwd)"
-_NAME = re.compile(_WORDS, re.IGNORECASE)
+_WORDS = (
+    r"(?:[a-z0-9.]+[-_]+)*(?:(?:api|auth|access|private|secret)?(?:keys?|token)|secret|password|passwd|credentials?"
+    r"|cookie|hft)"
+)
+_NAME = re.compile(rf"{_WORDS}|authorization", re.IGNORECASE)
 _FLAG = re.compile(rf"--?{_WORDS}", re.IGNORECASE)
 _VALUE = re.compile(
-    rf"(?P<name>(?<![\w-])(?:-{{0,2}}{_WORDS}=|--?{_WORDS}\s+|authorization:\s*(?:(?:bearer|basic)\s+)?|{_WORDS}:\s*))"
+    rf"(?P<name>(?<![\w-])(?:-{{0,2}}{_WORDS}=|--?{_WORDS}\s+|authorization:\s*(?:(?:bearer|basic)\s+)?|{_WORDS}[\"']?:\s*))"
     r"(?P<value>\"[^\"]*\"|'[^']*'|[^\s\"']+)",
     re.IGNORECASE,
 )
+_PASSWORD = re.compile(r"(?<=://)([^\s/?#:@\"']*):[^\s/?#@\"']+(?=@)")
 
 
 def shown(text: str) -> str:
@@ -25,8 +29,13 @@ def shown(text: str) -> str:
 
 
 def masked_line(text: str) -> str:
-    """``text``, a command, without the values of flags, variables and headers such as ``--api-key``."""
-    return _VALUE.sub(lambda match: match["name"] + shown(match["value"]), text)
+    """``text``, a command, without the values of flags, variables and headers such as ``--api-key``, and passwords."""
+    return _PASSWORD.sub(rf"\1:{MASK}", _VALUE.sub(lambda match: match["name"] + shown(match["value"]), text))
+
+
+def masked_url(text: str) -> str:
+    """``text``, if it has a URL, as ``masked_line``: without its password, and without parameters such as ``token``."""
+    return masked_line(text) if "://" in text else text
 
 
 def masked_arguments(words: Sequence[str]) -> list[str]:
@@ -44,6 +53,6 @@ def masked_parameters(value: Any, name: str = "") -> Any:
         return {key: masked_parameters(item, key) for key, item in value.items()}
     if isinstance(value, list):
         return [masked_parameters(item, name) for item in value]
-    if isinstance(value, str) and _NAME.fullmatch(name) and not value.startswith(("env:", "file:")):
-        return shown(value)
-    return value
+    if not isinstance(value, str) or value.startswith(("env:", "file:")):
+        return value
+    return shown(value) if _NAME.fullmatch(name) else masked_url(value)

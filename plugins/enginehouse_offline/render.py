@@ -17,7 +17,7 @@ from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.config.secrets import MASK, Secret
 from enginehouse.config.shape import config_type, shape_of
 from enginehouse.config.units import format_size
-from enginehouse_offline.masks import masked_arguments, masked_line, masked_parameters, shown
+from enginehouse_offline.masks import masked_arguments, masked_line, masked_parameters, masked_url, shown
 
 _ALWAYS = {("server", "host"), ("server", "port"), ("routing", "strategy"), ("routing", "weights")}
 """Keys that are shown even with default values: the address, the strategy and the like."""
@@ -111,6 +111,8 @@ def as_written(type_: Type, value: Any) -> Any:
             return {name: as_written(kind.value_type, item) for name, item in value.items()}
         if isinstance(kind, ListType) and isinstance(value, list):
             return [as_written(kind.item_type, item) for item in value]
+    if isinstance(value, str):
+        return masked_url(value)
     return value.value if isinstance(shape.kinds[0], EnumType) else value
 
 

@@ -19,6 +19,11 @@ from tests.support.config_files import Load, Refuse
         ("docker run -e OPENAI_API_KEY=sk-1 image", "docker run -e OPENAI_API_KEY=*** image"),
         ('curl -H "Authorization: Bearer sk-1" u', 'curl -H "Authorization: Bearer ***" u'),
         ('curl -H "x-api-key: sk-1" u', 'curl -H "x-api-key: ***" u'),
+        ('serve --config {"api_key": "sk-1", "n": "5"}', 'serve --config {"api_key": ***, "n": "5"}'),
+        ("serve -hft hf_1 --authToken t1 --cookie c1", "serve -hft *** --authToken *** --cookie ***"),
+        ("serve --db postgres://me:sk-1@host/db?a=b", "serve --db postgres://me:***@host/db?a=b"),
+        ("serve --db redis://:sk-1@host:6379", "serve --db redis://:***@host:6379"),
+        ("serve --url http://[::1]:80/a@b:c", None),
         ("serve --api-key ${env:KEY}", "serve --api-key ${env:KEY}"),
         ("serve --max-tokens 5 --tokenizer t --key-file f --n-keep 3", None),
         ("serve --hf-token", None),
@@ -34,6 +39,16 @@ def test_values_of_secret_flags_are_hidden_in_arguments() -> None:
     assert masked_arguments(words) == [
         "--api-key", "***", "--hf-token=***", "--port", "80", "--token", "--x", "y", "--key", "${env:K}"
     ]  # fmt: skip
+
+
+def test_secrets_in_headers_and_urls_of_plugins_are_hidden() -> None:
+    table = {
+        "headers": {"Authorization": "Bearer sk-1"},
+        "url": "https://h/list?token=sk-1&n=5",
+        "pattern": "token=(.*)",
+    }
+    shown = {"headers": {"Authorization": "***"}, "url": "https://h/list?token=***", "pattern": "token=(.*)"}
+    assert masked_parameters(table) == shown
 
 
 def test_secret_parameters_of_plugins_are_hidden() -> None:
@@ -57,3 +72,10 @@ def test_what_check_printed_is_refused_until_it_is_whole_again(load: Load, refus
     error = refuse(shown)
     assert error.key == key
     assert "mask of a secret" in error.problem
+
+
+@pytest.mark.parametrize(
+    "text", ["[telemetry]\nendpoint = 'http://me:sk-1@h:4317'", "[plugins.p]\nurl = 'redis://:sk-1@h'"]
+)
+def test_check_prints_no_password_of_a_url(load: Load, text: str) -> None:
+    assert ":***@h" in effective(load(text).config)
