@@ -16,11 +16,12 @@ _CONTEXT: Final = ("ctx-size", "c", "LLAMA_ARG_CTX_SIZE")
 _HUBS: Final = ("hf", "hfr", "hf-repo", "mu", "model-url", "dr", "docker-repo")
 """Where a model without a file comes from."""
 _OWN: Final = {
+    "dedup-cache-models": "has no list of the models in the cache",
     **dict.fromkeys(("port", "host", "LLAMA_ARG_PORT", "LLAMA_ARG_HOST"), "says where an engine listens"),
     **dict.fromkeys(("alias", "a", "LLAMA_ARG_ALIAS"), "names the model; routing.aliases has others"),
     **dict.fromkeys(("api-key", "api-key-file", "LLAMA_API_KEY"), "alone reaches the engine; auth.keys is for clients"),
 }
-"""What llama-server's router sets itself too, and what the gateway does instead."""
+"""What llama-server's router sets or reads itself, and what the gateway does instead."""
 _SWITCH: Final[Mapping[str, bool]] = {
     **dict.fromkeys(("true", "on", "enabled", "1"), True),
     **dict.fromkeys(("false", "off", "disabled", "0"), False),

@@ -50,7 +50,7 @@ class _Stream:
         self._changed = asyncio.Event()
 
     async def run(self) -> Frames:
-        """Yield frames until the gateway's own events end, or a message about them cannot be made: a page asks again."""
+        """Yield frames until the gateway's own events end, or no message about them can be made: a page asks again."""
         yield message("uiConfig", _SESSIONS)
         yield message("profileChanged", {"active": None})
         ends = (self._to_the_end(self._events()), self._to_the_end(self._send_due()))

@@ -114,7 +114,8 @@ class _Event(msgspec.Struct):
         text, progress = self.data.status or self.event, self.data.progress
         if progress is not None:
             text += f" {progress.current}: {progress.value:.0%}"
-        return LoadNews(self.model, text, settled=self.data.status not in _ON_THE_WAY)
+        settled = self.data.status not in _ON_THE_WAY and self.event != "download_progress"
+        return LoadNews(self.model, text, settled=settled)
 
 
 class _Architecture(msgspec.Struct):

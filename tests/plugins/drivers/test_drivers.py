@@ -1,14 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from enginehouse import Capabilities, Driver
-from enginehouse.drivers import LaunchSpec, SupportsFigures, SupportsLaunch, SupportsSleep
+from enginehouse.drivers import LaunchSpec, LoadNews, SupportsFigures, SupportsLaunch, SupportsSleep
 from enginehouse.errors import UpstreamError
-from enginehouse_llamacpp import LlamaCppDriver
+from enginehouse_llamacpp import LlamaCppDriver, LlamaCppRouterDriver
 from enginehouse_openai import OpenAIDriver
 from enginehouse_sglang import SglangDriver
 from enginehouse_sim import SimDriver
@@ -254,3 +254,32 @@ async def test_the_policy_of_a_launched_vllm_is_known_from_its_launch_line(spec:
 async def test_the_policy_of_a_vllm_elsewhere_is_asked(policy: str, order: int) -> None:
     information = {"vllm_config": {"scheduler_config": {"policy": policy}}}
     assert await VllmDriver().priority_order(FakeClient({"/server_info?config_format=json": information})) == order
+
+
+@pytest.mark.parametrize(
+    ("event", "text", "settled"),
+    [
+        (b'{"model": "m", "event": "model_status", "data": {"status": "loaded"}}', "loaded", True),
+        (b'{"model": "m", "event": "model_remove"}', "model_remove", True),
+        (
+            b'{"model": "m", "event": "model_status", "data": {"status": "loading", "progress": {"value": 0.5}}}',
+            "loading model: 50%",
+            False,
+        ),
+        (
+            b'{"model": "m", "event": "download_progress", "data": {"https://a/b": {"done": 1, "total": 2}}}',
+            "download_progress",
+            False,
+        ),
+    ],
+)
+async def test_the_router_tells_when_something_is_loaded(event: bytes, text: str, settled: bool) -> None:
+    """News of a download come many times in a second, and change nothing in the list of what is loaded."""
+
+    class Client(FakeClient):
+        async def follow(self, path: str, on_event: Callable[[bytes], None]) -> None:
+            on_event(event)
+
+    heard: list[LoadNews] = []
+    await LlamaCppRouterDriver().follow_loads(Client({}), heard.append)
+    assert heard == [LoadNews("m", text, settled)]

@@ -238,6 +238,7 @@ def test_presets_of_llama_server(tmp_path: Path) -> None:
         ("verbose = disabled", ""),
         ("api-key = secret", ""),
         ("alias = other", ""),
+        ("dedup-cache-models = true", ""),
     ],
 )
 def test_an_option_of_a_preset(line: str, words: str) -> None:
