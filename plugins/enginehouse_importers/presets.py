@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from enginehouse import ConfigError
@@ -13,7 +13,9 @@ _ALL: Final = "*"
 _SECTION: Final = re.compile(r"\[(?P<name>.+)\]\s*$")
 _MODEL: Final = ("model", "m", "LLAMA_ARG_MODEL")
 _CONTEXT: Final = ("ctx-size", "c", "LLAMA_ARG_CTX_SIZE")
-_HUBS: Final = ("hf", "hfr", "hf-repo", "mu", "model-url", "dr", "docker-repo")
+_HUBS: Final = keys_in(
+    "hf hfr hf-repo mu model-url dr docker-repo LLAMA_ARG_HF_REPO LLAMA_ARG_MODEL_URL LLAMA_ARG_DOCKER_REPO"
+)
 """Where a model without a file comes from."""
 _OWN: Final = {
     "dedup-cache-models": "has no list of the models in the cache",
@@ -113,6 +115,8 @@ def _model(table: Table, name: str) -> dict[str, Any] | None:
         model["stop_timeout"] = seconds(stop)
     for key, does in _OWN.items():
         table.leave_out_one(key, f"left out: the gateway {does}")
+    if variables := {key: table.text(key) for key in table.names() if _is_variable(key)}:
+        model["env"] = variables
     arguments = list(_arguments(table))
     if path:
         return model | ({"args": arguments} if arguments else {})
@@ -125,7 +129,12 @@ def _model(table: Table, name: str) -> dict[str, Any] | None:
     return {"command": " ".join(words)} | model
 
 
-def _last(table: Table, keys: Sequence[str]) -> str:
+def _is_variable(key: str) -> bool:
+    """Whether ``key`` is a variable that llama-server reads, and nothing else has read it."""
+    return key.startswith("LLAMA_ARG_") and key not in _MODEL and key not in _OWN
+
+
+def _last(table: Table, keys: Collection[str]) -> str:
     """The last one of ``keys`` that is there, which counts for llama-server too; empty if none is."""
     return next((key for key in reversed(table.names()) if key in keys), "")
 
@@ -133,13 +142,11 @@ def _last(table: Table, keys: Sequence[str]) -> str:
 def _arguments(table: Table) -> Iterator[str]:
     """The words of the options that are not read otherwise; the context length is one of both."""
     for key in table.names():
-        if key in (*_MODEL, "load-on-startup", "stop-timeout") or key in _OWN:
+        if key in (*_MODEL, "load-on-startup", "stop-timeout") or key in _OWN or _is_variable(key):
             table.value(key)
             continue
         value, switch = table.text(key), _SHORT_SWITCHES.get(key, key)
-        if key.startswith("LLAMA_ARG_"):
-            table.note("left out: write the option itself, or put the variable into models.NAME.env", key)
-        elif switch in _SWITCHES and value.lower() in _SWITCH:
+        if switch in _SWITCHES and value.lower() in _SWITCH:
             if _SWITCH[value.lower()]:
                 yield f"--{switch}"
             elif switch in _BOTH_WAYS:

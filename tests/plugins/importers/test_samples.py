@@ -214,7 +214,8 @@ def test_presets_of_llama_server(tmp_path: Path) -> None:
     assert config.models["local"].path == "/models/local.gguf"
     assert config.models["local"].args == ["--n-gpu-layers", "99", "--jinja", "--ctx-size", "4096", "--no-mmap"]
     noted = {note.key for note in converted.notes}
-    assert {'"ggml-org/gemma:Q4".port', "local.LLAMA_ARG_THREADS", '"ggml-org/gemma:Q4".metrics'} <= noted
+    assert config.models["local"].env == {"LLAMA_ARG_THREADS": "8"}
+    assert {'"ggml-org/gemma:Q4".port', '"ggml-org/gemma:Q4".metrics'} <= noted
 
 
 @pytest.mark.parametrize(
