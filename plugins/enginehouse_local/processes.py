@@ -208,8 +208,10 @@ async def kill_group(group: int) -> None:
     deadline = asyncio.get_running_loop().time() + _DEATH_S
     pause = _SHORTEST_PAUSE_S
     while may_end(group) and _exists(group):
+        if not (running := await asyncio.to_thread(members, group)):  # zombies do not count
+            return
         if asyncio.get_running_loop().time() > deadline:
-            _log.error("The processes of group %d were killed and do not end: %s", group, members(group))
+            _log.error("The processes of group %d were killed and do not end: %s", group, running)
             return
         signal_group(group, signal.SIGKILL)
         await asyncio.sleep(pause)
@@ -244,7 +246,7 @@ def _exists(group: int) -> bool:
         return False
     except PermissionError:
         pass
-    return bool(members(group))  # zombies do not count
+    return True
 
 
 def _group_of(pid: int) -> int | None:

@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from itertools import pairwise
 from types import SimpleNamespace
@@ -111,6 +112,22 @@ async def test_a_killed_group_has_no_members_left(spawn: Spawn) -> None:
     assert members(child.pid) == []
     assert identity(other) is None
     assert child.wait() == -signal.SIGKILL
+
+
+async def test_a_loop_does_not_wait_while_the_members_of_a_group_are_looked_for(
+    spawn: Spawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine may have tens of thousands of processes, and a large engine takes seconds to die."""
+    threads: list[threading.Thread] = []
+
+    def looked(group: int) -> Sequence[int]:
+        threads.append(threading.current_thread())
+        return members(group)
+
+    monkeypatch.setattr(processes, "members", looked)
+    await kill_group(spawn(HOLD_40_MB).pid)
+    assert threads
+    assert threading.main_thread() not in threads
 
 
 def test_a_silent_engine_is_looked_for_at_growing_intervals_and_after_each_line(
