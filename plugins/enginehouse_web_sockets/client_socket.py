@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
@@ -174,7 +175,7 @@ class ClientWebSocket(asyncio.Protocol):
         self._flush()
 
     async def close(self, farewell: Farewell) -> None:
-        """Send a close frame, and close the connection when the client has answered it, or after a while."""
+        """Send a close frame, and close the connection when the client has answered it, or no longer reads."""
         if self._protocol.state is State.OPEN:
             self._protocol.send_close(farewell.code, farewell.reason)
             self._flush()
@@ -185,7 +186,7 @@ class ClientWebSocket(asyncio.Protocol):
             if not self._reads:
                 self._reads = True
                 self._transport.resume_reading()
-            self._set_timer(_CLOSE_WITHIN_S, self._transport.abort)
+            self._await_reader()
         elif self._protocol.state is State.CONNECTING:
             await self.refuse(403, [], b"")
 
@@ -198,10 +199,18 @@ class ClientWebSocket(asyncio.Protocol):
         self._hang_up()
 
     def _hang_up(self) -> None:
-        """Close the connection, after a while even if the client does not read what it has been sent."""
+        """Close the connection once the client has read what it was sent, or has read nothing of it for a while."""
         self._transport.close()
         if not self._is_lost:
-            self._set_timer(_CLOSE_WITHIN_S, self._transport.abort)
+            self._await_reader()
+
+    def _await_reader(self, before: int | None = None) -> None:
+        """Cut the client off if it has still not read all but the last ``before`` bytes, and look again if it has."""
+        left = self._transport.get_write_buffer_size()
+        if before is not None and left >= before:
+            self._transport.abort()
+        else:
+            self._set_timer(_CLOSE_WITHIN_S, partial(self._await_reader, left))
 
     def _flush(self) -> None:
         for data in self._protocol.data_to_send():

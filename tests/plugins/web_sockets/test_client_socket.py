@@ -130,6 +130,15 @@ async def test_a_client_that_reads_no_farewell_is_cut_off(opened: Opened, monkey
     await until(lambda: opened.transport.aborted)
 
 
+async def test_a_client_that_reads_slowly_gets_all(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_socket, "_CLOSE_WITHIN_S", 0)
+    left = [3000, 2000, 1000, 0, 0]
+    monkeypatch.setattr(opened.transport, "get_write_buffer_size", lambda: left.pop(0))
+    await opened.socket.close(Farewell(1000))
+    await until(lambda: opened.transport.aborted)
+    assert not left
+
+
 async def test_a_client_that_reads_no_refusal_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_socket, "_CLOSE_WITHIN_S", 0)
     opened = Opened()
