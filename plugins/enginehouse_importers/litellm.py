@@ -148,11 +148,17 @@ class _Deployment(NamedTuple):
 
 
 def _deployments(top: Table) -> Iterator[_Deployment]:
+    seen: set[tuple[str, str]] = set()
     for table in top.each("model_list"):
         found = _deployment(table)
         table.leave_out(_OF_DEPLOYMENTS)
-        if found is not None:
-            yield found
+        if found is None:
+            continue
+        if found.weight and (found.name, found.model) in seen:
+            why = "left out: among engines of the same model, routing.strategy chooses"
+            table.note(why, "litellm_params", "weight")
+        seen.add((found.name, found.model))
+        yield found
 
 
 def _deployment(table: Table) -> _Deployment | None:

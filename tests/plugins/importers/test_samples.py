@@ -402,6 +402,15 @@ model_list:
     ]
 
 
+def test_the_weight_of_a_second_engine_of_a_litellm_model_is_noted() -> None:
+    deployments = "".join(
+        f"  - {{model_name: a, litellm_params: {{model: hosted_vllm/A, api_base: 'http://h{n}', weight: {n}}}}}\n"
+        for n in (1, 9)
+    )
+    found = litellm.convert(f"model_list:\n{deployments}")
+    assert "model_list[1].litellm_params.weight" in [note.key for note in found.notes]
+
+
 def test_a_modelfile_of_another_model_is_an_alias(tmp_path: Path) -> None:
     converted = ollama.convert_modelfile("FROM llama3\nPARAMETER temperature 0", "Modelfile")
     config = checked(converted, tmp_path)
