@@ -77,7 +77,7 @@ def _unknown_models(config: Configured) -> Iterator[str]:
         - routing.aliases.keys(),
         ("routing", "rules"): {rule.model for rule in routing.rules if rule.model and not aliases.find(rule.model)},
         ("routing", "fallbacks"): {
-            *routing.fallbacks,
+            *(name for name in routing.fallbacks if not aliases.find(name)),
             *(name for chain in routing.fallbacks.values() for name in chain),
         },
         ("scheduling", "priorities"): set(config.table("scheduling").priorities),

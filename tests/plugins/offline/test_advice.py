@@ -64,8 +64,12 @@ def test_models_that_only_a_backend_can_know_are_one_warning_for_each_table(advi
         one = "a"
         two = "b"
         three = "known"
+        "four-*" = "known"
         [routing.fallbacks]
         known = ["c"]
+        three = ["known"]
+        four-x = ["known"]
+        d = ["known"]
         [scheduling.priorities]
         known = 1
         knwon = 2
@@ -74,7 +78,7 @@ def test_models_that_only_a_backend_can_know_are_one_warning_for_each_table(advi
     warning = "not in this configuration, and no backend lists models of its own"
     assert found.warnings == (
         f'routing.aliases: {warning}: "a", "b"',
-        f'routing.fallbacks: {warning}: "c"',
+        f'routing.fallbacks: {warning}: "c", "d"',
         f'scheduling.priorities: {warning}: "knwon"',
     )
 
