@@ -127,8 +127,8 @@ def _is_loopback(host: str) -> bool:
 
 
 def _open_to_everyone(config: Configured) -> Iterator[str]:
-    server = config.table("server")
-    if config.table("auth").keys or _is_loopback(server.host):
+    server, auth = config.table("server"), config.table("auth")
+    if auth.keys or auth.jwt is not None or _is_loopback(server.host):
         return
     yield (
         f"server.host: whoever reaches {server.host} may use every model and the operators' pages, because there are "

@@ -135,3 +135,16 @@ def test_a_variable_that_asks_for_traces_without_an_exporter_is_told(
     registry = load_plugins(PluginSettings(disabled=[] if exports else ["otlp"])).registry
     found = warnings(ConfiguredPlugins(lambda: load_config(file, {}).config, registry))
     assert any(each.startswith("OTEL_TRACES_EXPORTER=otlp has no effect: no plugin") for each in found) is told
+
+
+@pytest.mark.parametrize(
+    ("auth", "warned"),
+    [
+        ("", True),
+        ('keys = [{ name = "a", key = "a-long-enough-secret" }]', False),
+        ('jwt = { issuer = "https://id.example", audience = "gateway" }', False),
+    ],
+)
+def test_a_gateway_that_is_open_to_everyone_is_a_warning(auth: str, warned: bool, advised: Advised) -> None:
+    warnings = advised(f'[server]\nhost = "0.0.0.0"\n[auth]\n{auth}').warnings
+    assert any("whoever reaches" in warning for warning in warnings) is warned
