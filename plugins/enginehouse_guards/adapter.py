@@ -25,6 +25,9 @@ from enginehouse_kit.interceptors import (
 _SPELLED: Final = ("logprobs", "token_ids", "tokens", "completion_probabilities")
 """The fields that have a text once more: of a choice of OpenAI's and vLLM's, and of llama-server's own completions."""
 
+_END_TEXTS: Final = frozenset({"tool", "thinking", "refusal", "finish"})
+"""What follows a text must not overtake it: in other dialects, a text that goes on behind it is another one."""
+
 
 class ActiveGuard:
     """The ``guard`` of ``plugin``. ``passes``: texts pass if it fails; the gateway does that for requests and answers.
@@ -135,7 +138,7 @@ class GuardedStream(AnswerFilter):
             if isinstance(passed, Refuse):
                 return passed
             return event if passed == event.text else msgspec.structs.replace(event, text=passed)
-        if event.kind == "finish" and event.choice in self._texts:
+        if event.kind in _END_TEXTS and event.choice in self._texts:
             rest = self._rest(event.choice)
             return rest if isinstance(rest, Refuse) else (*rest, event)
         return event

@@ -53,6 +53,8 @@ class CallFilter(AnswerFilter):
             return [*rest, _finish(event) if event.choice in self._leaked else event]
         if event.kind == "tool":
             self._places[event.choice] = max(self._places.get(event.choice, 0), _place_behind(event))
+            rest = [*self._rest(event.choice)]
+            return [*rest, event] if rest else event
         if event.kind != "text":
             return event
         text = self._held.pop(event.choice, "") + event.text

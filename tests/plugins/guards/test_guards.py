@@ -236,6 +236,24 @@ async def test_a_guard_sees_texts_in_parts(house: OpenGateway, engine: StartEngi
     assert [each["reasoning_content"] for each in deltas if "reasoning_content" in each] == ["hm"]
 
 
+async def test_no_call_overtakes_the_text_before_it(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served, guards=["texts"])
+    call = {"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    deltas: list[Any] = [{"content": "Let me see"}, {"tool_calls": [call]}, {}]
+    finishes = (None, None, "tool_calls")
+    chunks = [
+        {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+        for delta, finish in zip(deltas, finishes, strict=True)
+    ]
+    served.streams(b"".join(b"data: %s\n\n" % json.dumps(each).encode() for each in chunks), b"data: [DONE]\n\n")
+    body = {"max_tokens": 9, "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+    told = data_of((await gateway.ask(gateway.post(body, path="/v1/messages"))).body)
+    begun = [each["content_block"]["type"] for each in told if each["type"] == "content_block_start"]
+    assert begun == ["text", "tool_use"]
+    assert "".join(each["delta"].get("text", "") for each in told if "delta" in each) == "Let me see"
+
+
 @pytest.mark.parametrize("last", ["", "t!"])
 async def test_a_guard_sees_llama_servers_own_completions(house: OpenGateway, engine: StartEngine, last: str) -> None:
     served = await engine()

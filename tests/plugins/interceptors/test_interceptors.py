@@ -311,6 +311,9 @@ def test_a_leaked_call_has_its_own_place_behind_those_of_the_engine() -> None:
     first = {"index": 0, "id": "a", "function": {"name": "g", "arguments": "{}"}}
     own = event("tool", tool_calls=[first])
     assert made.event(own) is own
+    assert made.event(event("text", "a <")) == [Event("text", 0, "a ")]
+    passed: Any = made.event(own)
+    assert [each.text for each in passed] == ["<", ""], "no call overtakes the text before it"
     leaked: Any = made.event(event("text", CALL))
     assert [each.data["choices"][0]["delta"]["tool_calls"][0]["index"] for each in leaked] == [1]
 
