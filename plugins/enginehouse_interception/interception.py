@@ -66,8 +66,16 @@ class Interceptors:
 
         Raises ``RequestError``.
         """
-        made = [(each, each.answer(request)) for each in self._answering if each is not answering]
-        return [Stage(filter, each, self._memory) for each, filter in made if filter is not None]
+        stages: list[Stage] = []
+        try:
+            for each in self._answering:
+                if each is not answering and (filter := each.answer(request)) is not None:
+                    stages.append(Stage(filter, each, self._memory))
+        except RequestError as error:
+            for made in stages:
+                made.broken(error.envelope()["error"])
+            raise
+        return stages
 
     def tell_silence(self, now: float) -> None:
         """Tell filters how long their streams have been silent at ``now``, in seconds of the gateway's clock."""
@@ -143,7 +151,7 @@ class InterceptedExchange(OpenExchange):
         if self._interceptors.before:
             self._task = asyncio.create_task(self._decide())
         else:
-            self._go_on()
+            self._attempt()
 
     def cancel(self, error: RequestError | None = None) -> None:
         self._stop()
@@ -254,17 +262,16 @@ class InterceptedExchange(OpenExchange):
         self._interceptors.intercepted(by.plugin.type, outcome)
 
     def _attempt(self) -> None:
+        """Have an engine asked, unless an interceptor fails."""
         if self._gone:
             return
         try:
-            self._go_on()
+            stages = self._interceptors.stages(self._request)
         except RequestError as error:
             self._refuse(error)
-
-    def _go_on(self) -> None:
-        """Have an engine asked. Raises ``RequestError`` if an interceptor fails."""
-        self._filtering.filter_with(self._interceptors.stages(self._request))
-        self._inner.begin(self._request.body, self._caller)
+        else:
+            self._filtering.filter_with(stages)
+            self._inner.begin(self._request.body, self._caller)
 
     def _refuse(self, error: RequestError) -> None:
         if not self._ended:

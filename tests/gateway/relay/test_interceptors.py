@@ -59,6 +59,13 @@ class Second(Probe):
     """Another one of its kind."""
 
 
+class OnlyFilters(Interceptor):
+    """Sees answers alone."""
+
+    def answer(self, request: InterceptedRequest) -> Any:
+        return Probe.filter_(request)
+
+
 class Masks(Guard):
     """Replaces secrets, and notes what it sees."""
 
@@ -114,7 +121,12 @@ def nothing(_: InterceptedRequest) -> None:
 @pytest.fixture
 def registry() -> Registry:
     found = collect(PluginSettings(enabled=[])).registry
-    kinds = (("interceptor", "probe", Probe), ("interceptor", "second", Second), ("guard", "masks", Masks))
+    kinds = (
+        ("interceptor", "probe", Probe),
+        ("interceptor", "second", Second),
+        ("interceptor", "only_filters", OnlyFilters),
+        ("guard", "masks", Masks),
+    )
     found.add(
         [
             Registered(
@@ -286,18 +298,19 @@ async def test_requests_pass_an_interceptor_that_may_fail(
     assert (await ask(gateway)).status == 200
 
 
+@pytest.mark.parametrize("type", ["probe", "only_filters"])
 @pytest.mark.parametrize(
     ("filter", "words"), [(lambda request: 1 / 0, "ZeroDivisionError"), (lambda request: 5, "an AnswerFilter or None")]
 )
 async def test_a_filter_that_cannot_be_made_is_named(
-    house: OpenGateway, engine: StartEngine, filter: Before, words: str
+    house: OpenGateway, engine: StartEngine, type: str, filter: Before, words: str
 ) -> None:
     served = await engine()
-    gateway = await house(served)
+    gateway = await house(served, interceptors=[type])
     Probe.filter_ = filter
     reply = await ask(gateway)
     assert (reply.status, reply.code) == (500, "plugin_failed")
-    assert "interceptor 'probe'" in reply.error["message"]
+    assert f"interceptor '{type}'" in reply.error["message"]
     assert words in reply.error["message"]
     assert served.calls == []
 
