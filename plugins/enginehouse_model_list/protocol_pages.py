@@ -51,12 +51,12 @@ async def _answer(protocol: Any, request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method  # Starlette adds HEAD to each GET
         engine = request.app.state.facts.engine
         asked = PageRequest(method, request.url.path, request.query_params, body, models, entries.caller, engine)
-        content, status = await protocol.answer_page(asked), 200
+        return Response(await protocol.answer_page(asked), media_type="application/json")
     except RequestError as error:
         if isinstance(error, ModelNotFound):
             error = entries.unknown(error.details["model"], models)
-        content, status = protocol.error(error.status, error.envelope()), error.status
-    return Response(content, status, media_type="application/json")
+        headers = {"retry-after": str(error.retry_after)} if error.retry_after is not None else None
+        return Response(protocol.error(error.status, error.envelope()), error.status, headers, "application/json")
 
 
 async def _body(request: Request) -> bytes:

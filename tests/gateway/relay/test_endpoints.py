@@ -147,7 +147,8 @@ async def test_a_404_names_aliases_too(house: OpenGateway, engine: StartEngine) 
 
 async def test_a_model_that_may_still_be_listed_is_not_unknown_to_a_protocol(house: OpenGateway) -> None:
     gateway = await house(backends={"late": {"url": "http://127.0.0.1:9"}})
-    assert (await gateway.ask(gateway.post({"model": "m"}, path="/api/show"))).status == 503
+    reply = await gateway.ask(gateway.post({"model": "m"}, path="/api/show"))
+    assert (reply.status, reply.header("retry-after")) == (503, "5")
 
 
 @pytest.mark.parametrize("body", [b'{"model":"\xff"}', b'{"a":' + b"[" * 20_000])
