@@ -69,6 +69,7 @@ class _Choice(msgspec.Struct):
     text: str | None = None
     finish_reason: str | None = None
     stop_reason: Any = None
+    matched_stop: Any = None
 
 
 class _Answer(msgspec.Struct):
@@ -127,7 +128,8 @@ class EngineChat:
         if choice.text:
             said.append(Text(choice.text))
         if choice.finish_reason:
-            stopped_at = choice.stop_reason if isinstance(choice.stop_reason, str) else ""
+            stops = choice.stop_reason, choice.matched_stop  # vLLM's and SGLang's; a number is that of a token
+            stopped_at = next((each for each in stops if isinstance(each, str)), "")
             said.append(Finish(_FINISHES.get(choice.finish_reason, "stop"), stopped_at))
 
     def _read_message(self, message: _Message, said: list[Said]) -> None:
@@ -293,8 +295,9 @@ class Calls:
                 return Call(id, piece.name)  # perhaps another one at the same index
             there.id = there.id or id  # it comes later than the call
             return there
-        repeats = (piece.name, piece.arguments.strip()) == (known.name, known.arguments.strip())
-        if index is None or index < 0 or there is known or not piece.name or repeats:
+        if index is None or index < 0 or there is known or not piece.name:
+            return known
+        if (piece.name, piece.arguments.strip()) == (known.name, known.arguments.strip()):
             return known
         return there or Call("", piece.name)  # an engine that gives all calls the same id
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -45,10 +46,10 @@ class CountedTokens(ChatTranslation):
         return msgspec.json.encode({"input_tokens": prompt})
 
 
-def message(model: str, blocks: Blocks) -> dict[str, Any]:
-    """The whole message."""
+def message(model: str, blocks: Blocks, stops: Sequence[str]) -> dict[str, Any]:
+    """The whole message. ``stops``: as of ``stop``."""
     content = [_content(block) for block in blocks.all]
-    return empty_message(model) | {"content": content, **stop(blocks), "usage": usage_object(blocks.usage)}
+    return empty_message(model) | {"content": content, **stop(blocks, stops), "usage": usage_object(blocks.usage)}
 
 
 def _content(block: Block) -> dict[str, Any]:
@@ -80,10 +81,13 @@ def empty_message(model: str) -> dict[str, Any]:
     }
 
 
-def stop(blocks: Blocks) -> dict[str, Any]:
-    """Why the message ended. A chat whose ``tool_choice`` names the tool that it calls ends with ``stop``."""
+def stop(blocks: Blocks, stops: Sequence[str]) -> dict[str, Any]:
+    """Why the message ended. A chat whose ``tool_choice`` names the tool that it calls ends with ``stop``.
+
+    ``stops``: the stop sequences of the client. An engine has others too, such as those of its template.
+    """
     finish = blocks.finish
-    if finish.stopped_at:
+    if finish.stopped_at and finish.stopped_at in stops:
         return {"stop_reason": "stop_sequence", "stop_sequence": finish.stopped_at}
     usual = "tool_use" if blocks.calls else "refusal" if blocks.refuses else "end_turn"
     return {"stop_reason": _STOPS.get(finish.reason, usual), "stop_sequence": None}
@@ -118,12 +122,13 @@ class MessageTranslation(ChatTranslation, BlockWriter):
     def __init__(self, model: str, fields: dict[str, Any]) -> None:
         super().__init__(fields)
         self._model = model
+        self._stops: Sequence[str] = fields.get("stop", ())
         self._begun = False
         self._chat = EngineChat()
         self._blocks = Blocks(keeps_text=False)
 
     def answer(self, answer: dict[str, Any]) -> bytes:
-        return msgspec.json.encode(message(self._model, whole(self._chat.read_whole(answer))))
+        return msgspec.json.encode(message(self._model, whole(self._chat.read_whole(answer)), self._stops))
 
     def event(self, event: dict[str, Any]) -> bytes:
         said = self._chat.read(event)
@@ -136,7 +141,8 @@ class MessageTranslation(ChatTranslation, BlockWriter):
         out = [] if self._begun else [self._beginning()]
         blocks = self._blocks
         blocks.end(self, out)
-        out.append(event_bytes("message_delta", {"delta": stop(blocks), "usage": usage_object(blocks.usage)}))
+        delta = stop(blocks, self._stops)
+        out.append(event_bytes("message_delta", {"delta": delta, "usage": usage_object(blocks.usage)}))
         return b"".join([*out, event_bytes("message_stop", {})])
 
     def error_event(self, status: int, envelope: Envelope) -> bytes:

@@ -159,6 +159,16 @@ def test_a_message_that_calls_the_chosen_tool_ends_for_it() -> None:
     assert told[-2]["delta"]["stop_reason"] == "tool_use"
 
 
+@pytest.mark.parametrize("name", ["stop_reason", "matched_stop"])
+@pytest.mark.parametrize(("at", "why"), [("END", "stop_sequence"), ("<|im_end|>", "end_turn"), (7, "end_turn")])
+def test_the_stop_sequence_is_one_of_the_client(name: str, at: Any, why: str) -> None:
+    last = delta("stop")
+    last["choices"][0] |= {name: at}
+    user = {"role": "user", "content": "hi"}
+    told = sse(streamed(message(user, stream=True, stop_sequences=["END"]), [delta(content="x"), last]))
+    assert told[-2]["delta"] == {"stop_reason": why, "stop_sequence": at if why == "stop_sequence" else None}
+
+
 def test_a_prompt_that_is_too_long_is_told_in_anthropics_words() -> None:
     envelope = {"error": {"code": "context_length_exceeded", "message": "x", "details": {"tokens": 9, "limit": 8}}}
     error = json.loads(Messages().error(400, envelope))["error"]
