@@ -69,7 +69,8 @@ class Interceptors:
         stages: list[Stage] = []
         try:
             for each in self._answering:
-                if each is not answering and (filter := each.answer(request)) is not None:
+                filter = None if each is answering else each.answer(request)
+                if filter is not None:
                     stages.append(Stage(filter, each, self._memory))
         except RequestError as error:
             for made in stages:
