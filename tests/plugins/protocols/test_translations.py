@@ -504,3 +504,10 @@ def test_tokens_are_counted_by_the_engine(counts: dict[str, Any]) -> None:
     assert json.loads(counting.answer({"choices": choices, **counts})) == {"input_tokens": 12}
     with pytest.raises(UpstreamError, match="how many tokens"):
         counting.answer({"choices": choices})
+
+
+def test_an_answer_that_the_engine_broke_off_is_not_whole() -> None:
+    translation = message({"role": "user", "content": "hi"}, stream=True)
+    assert b"Hi" in translation.event(delta(content="Hi"))
+    with pytest.raises(UpstreamError, match="broke its answer off: abort"):
+        translation.event(delta("abort"))
