@@ -23,7 +23,7 @@ from enginehouse.plugin_manager.registry import Registry
 from enginehouse.routing.decision_plugins import StrategyTable
 from enginehouse.routing.guards import GuardedScorer
 from enginehouse.routing.router import Router
-from enginehouse.routing.rules import CanaryFilter, RuleFilter, Rules, TierFilter, ZoneFilter, Zones
+from enginehouse.routing.rules import CanaryFilter, RuleFilter, Rules, TierFilter, Tiers, ZoneFilter, Zones
 from enginehouse.routing.session import SessionExtractor
 
 _ERROR_SHARE = "error_share"
@@ -95,6 +95,7 @@ class RouterPlugins:
             extractors=self._extractors,
             filters=self._filters,
             zones=self._zones,
+            tiers=Tiers(routing.least_tier) if routing.least_tier else None,
             rules=Rules(routing.rules) if routing.rules else None,
             strategies=StrategyTable(
                 by_type[routing.strategy],
@@ -158,7 +159,7 @@ def _required_filters(config: Config, zones: Zones | None) -> Iterator[tuple[Plu
         yield PluginId("filter", "rule", trusted=True), RuleFilter()
         yield PluginId("filter", "canary", trusted=True), CanaryFilter()
     if config.routing.least_tier:
-        yield PluginId("filter", "tier", trusted=True), TierFilter(config.routing.least_tier)
+        yield PluginId("filter", "tier", trusted=True), TierFilter()
 
 
 def _filters(config: Config, registry: Registry) -> Iterator[tuple[PluginId, Filter]]:

@@ -8,7 +8,7 @@ import msgspec
 
 
 class RuleEffects(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rules of ``[[routing.rules]]`` say of one request. Backends are names or patterns."""
+    """What ``[[routing.rules]]`` and ``routing.least_tier`` say of one request. Backends are names or patterns."""
 
     rule: int | None = None
     """The place of the rule that takes the request, from 0; ``None`` if those that match leave it to others."""
@@ -24,6 +24,8 @@ class RuleEffects(msgspec.Struct, frozen=True, kw_only=True):
     """Those that serve it only if no other one can."""
     strategy: str = ""
     """The strategy that picks, in place of the model's."""
+    least_tier: int = 0
+    """The least tier of the backends that may serve it."""
 
 
 class RouteDetails(msgspec.Struct, frozen=True):

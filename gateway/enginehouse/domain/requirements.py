@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import msgspec
@@ -103,6 +103,13 @@ class Requirements:
     def __reduce__(self) -> tuple[Any, ...]:
         """How copies are made: a compiled class has no other way."""
         return Requirements, tuple([getattr(self, each.name) for each in fields(self)])
+
+    def at(self, model: str) -> Requirements:
+        """Those of the same request where ``model`` serves it already: no rule leads to another one any more."""
+        effects = self.rule_effects
+        if effects is not None and effects.model:
+            effects = msgspec.structs.replace(effects, model="", spare="")
+        return replace(self, model=model, rule_effects=effects)
 
     def told(self) -> dict[str, Any]:
         """The fields for ``heard`` in another process. Those of plugins may be anything, so they stay in this one."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
+
+import msgspec
 
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.config.routing import Aliases
 from enginehouse.domain.errors import RequestError
-from enginehouse.domain.explanation import Explanation, RouteDetails
+from enginehouse.domain.explanation import Explanation, RouteDetails, RuleEffects
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate, Reason, Route, Snapshot
 from enginehouse.domain.request import Headers
@@ -24,13 +25,13 @@ from enginehouse.routing.guards import GuardedExtractor, GuardedScorer, of_type
 from enginehouse.routing.models_to_try import ModelsToTry, ModelToTry
 from enginehouse.routing.recorder import Recorder, refused_details
 from enginehouse.routing.refusals import refusal
-from enginehouse.routing.rules import Rules, Zones
+from enginehouse.routing.rules import Rules, Tiers, Zones
 from enginehouse.telemetry.plugin_failures import plugin_errors, plugin_failed, wrong_result
 from enginehouse.telemetry.plugin_times import SampledCall
 
 _MATCH: Final = Reason.MATCH  # compiled code reads this name at once, and the enumeration's in 0.2 us
 _RETRY: Final = Reason.RETRY
-_NEVER_LEFT: Final = frozenset({"zone", "rule"})
+_NEVER_LEFT: Final = frozenset({"zone", "rule", "tier"})
 """The filters that no move, hedge or continuation goes around."""
 
 
@@ -41,10 +42,11 @@ class Router:
     and never wait. To choose a route changes nothing; ``carry_out`` tells the strategy of the one that a request takes.
 
     Plugins are given as pairs of identity and instance; ``scorers`` are those of other distributions,
-    which the strategies have. ``now``: the clock; ``zones``: those of ``[zones]``, and ``rules``: those of
-    ``[[routing.rules]]``; ``has_rules``: whether there are any of them. ``filter_drops`` counts the candidates that
-    each filter dropped. ``hand_over``: the plugin by which two engines serve a request, if there is one;
-    ``hands_over``: whether a strategy makes use of it. ``others``: of aliases and fallbacks.
+    which the strategies have. ``now``: the clock; ``zones``: those of ``[zones]``, ``tiers``: those of
+    ``routing.least_tier``, and ``rules``: those of ``[[routing.rules]]``; ``has_rules``: whether there are any.
+    ``filter_drops`` counts the candidates that each filter dropped. ``hand_over``: the plugin by which two engines
+    serve a request, if there is one; ``hands_over``: whether a strategy makes use of it. ``others``: of aliases and
+    fallbacks.
     """
 
     def __init__(
@@ -57,13 +59,15 @@ class Router:
         scorers: Sequence[GuardedScorer] = (),
         now: Callable[[], float] = SYSTEM_CLOCK.now,
         zones: Zones | None = None,
+        tiers: Tiers | None = None,
         rules: Rules | None = None,
         hand_over: tuple[PluginId, Any] | None = None,
     ) -> None:
         self._now = now
         self._zones = zones
+        self._tiers = tiers
         self._rules = rules
-        self.has_rules = zones is not None or rules is not None
+        self.has_rules = not (zones is None and tiers is None and rules is None)
         self._extractors = tuple(
             SampledCall(plugin, (extractor if plugin.trusted else GuardedExtractor(plugin, extractor)).extract)
             for plugin, extractor in extractors
@@ -101,16 +105,18 @@ class Router:
         return requirements
 
     def apply_rules(self, requirements: Requirements, headers: Headers, *, rehearsal: bool = False) -> None:
-        """Set what zones and rules say of a request with these headers, when its caller is known.
+        """Set what zones, tiers and rules say of a request with these headers, when its caller is known.
 
         A ``rehearsal`` counts for no rule's share.
         """
         if self._zones is not None:
             requirements.zones = self._zones.of(requirements.model, requirements.caller, headers)
+        effects = None
         if self._rules is not None:
-            requirements.rule_effects = self._rules.of(
-                requirements.model, requirements.caller, headers, rehearsal=rehearsal
-            )
+            effects = self._rules.of(requirements.model, requirements.caller, headers, rehearsal=rehearsal)
+        if self._tiers is not None and (least := self._tiers.of(requirements.model)):
+            effects = msgspec.structs.replace(effects or RuleEffects(), least_tier=least)
+        requirements.rule_effects = effects
 
     def why_not(self, requirements: Requirements, candidate: Candidate) -> str:
         """Why a request must not go to ``candidate``, whatever chose it; empty if it may."""
@@ -242,7 +248,7 @@ class Router:
     ) -> Candidate | None:
         """The replica of the same model that the strategy has answer once the chosen one has read the prompt."""
         prefill = route.chosen
-        served = replace(requirements, model=prefill.model)
+        served = requirements.at(prefill.model)
         candidates = (recorder or self._filter_chain).keep(served, prefill.model, snapshot, exclude)
         return self.strategies.runner(prefill.model, requirements).pick_decode(served, candidates, prefill)
 

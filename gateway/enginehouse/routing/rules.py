@@ -151,26 +151,35 @@ class ZoneFilter(Filter):
         return (zone for zone in needed if zone != candidate.zone)
 
 
-class TierFilter(Filter):
-    """Keeps the candidates whose tier is at least that of the model that the client named."""
+class Tiers:
+    """Says which tier the backends of a model have at least. ``least``: by model that clients name, or by pattern."""
 
     def __init__(self, least: Mapping[str, int]) -> None:
         self._least = sorted(least.items(), key=lambda each: -len(each[0].replace("*", "")))
-        self._of_model = lru_cache(_MOST_REMEMBERED)(self._least_of)
+        self.of = lru_cache(_MOST_REMEMBERED)(self._of)
+
+    def _of(self, model: str) -> int:
+        """Of several patterns that match, the longest text wins."""
+        return next((tier for pattern, tier in self._least if fnmatchcase(model, pattern)), 0)
+
+
+class TierFilter(Filter):
+    """Keeps the candidates whose tier is at least that of the model that the client named."""
 
     def keep(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        least = self._of_model(requirements.model)
+        least = _least_tier(requirements)
         return [each for each in candidates if each.tier >= least] if least else candidates
 
     def why(self, requirements: Requirements, candidate: Candidate) -> str:
-        return f"its tier is {candidate.tier}, and the model needs {self._of_model(requirements.model)}"
+        return f"its tier is {candidate.tier}, and the model needs {_least_tier(requirements)}"
 
     def refusal(self, requirements: Requirements, candidates: Sequence[Candidate]) -> RequestError | None:
-        return NoHealthyBackend(candidates[0].model, least_tier=self._of_model(requirements.model))
+        return NoHealthyBackend(candidates[0].model, least_tier=_least_tier(requirements))
 
-    def _least_of(self, model: str) -> int:
-        """Of several patterns that match, the longest text wins."""
-        return next((tier for pattern, tier in self._least if fnmatchcase(model, pattern)), 0)
+
+def _least_tier(requirements: Requirements) -> int:
+    effects = requirements.rule_effects
+    return effects.least_tier if effects is not None else 0
 
 
 def _zone_matches(zone: ZoneSettings, caller: str | None, headers: Headers) -> bool:

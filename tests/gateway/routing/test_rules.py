@@ -178,3 +178,11 @@ def test_an_unknown_strategy_of_a_rule_becomes_smart_with_a_warning() -> None:
     config, told = settle(configured({"key": "k", "strategy": "least_panding"}), registry)
     assert config.routing.rules[0].strategy == "smart"
     assert told[0].startswith("routing.rules[0].strategy: there is no strategy 'least_panding'")
+
+
+def test_the_rest_of_a_request_stays_at_its_model_where_a_rule_names_another_one() -> None:
+    router, fleet = house({"header": "x-tier: gold", "model": "big", "backends": ["*"]})
+    needs = Requirements(model="m")
+    router.apply_rules(needs, GOLD)
+    assert take_route(router, needs.at("m"), fleet.snapshot).model == "m"
+    assert take_route(router, needs, fleet.snapshot).model == "big"

@@ -112,6 +112,7 @@ def test_a_tier_is_the_least_that_serves_a_model_and_its_fallbacks() -> None:
     router, fleet = house(routing={"least_tier": {"b*": 2, "*": 1}})
     assert goes_to(router, fleet, "big") == "cloud"
     needs = Requirements(model="big")
+    router.apply_rules(needs, [])
     cloud = [each.replica for each in fleet.snapshot.candidates("big")]
     with pytest.raises(FallbackExhausted):
         router.choose(needs, fleet.snapshot, cloud)
@@ -120,8 +121,23 @@ def test_a_tier_is_the_least_that_serves_a_model_and_its_fallbacks() -> None:
 
 def test_a_request_that_only_lower_tiers_could_serve_is_refused_with_the_reason() -> None:
     router, fleet = house(routing={"least_tier": {"m": 4}})
+    needs = Requirements(model="m")
+    router.apply_rules(needs, [])
     with pytest.raises(NoHealthyBackend, match=r"'m' with tier 4 or more \(routing.least_tier\)"):
-        take_route(router, Requirements(model="m"), fleet.snapshot)
+        take_route(router, needs, fleet.snapshot)
+
+
+def test_what_a_model_serves_under_an_alias_keeps_its_tier() -> None:
+    router, fleet = house(routing={"least_tier": {"gpt-*": 2}, "aliases": {"gpt-4": "m"}})
+    needs = Requirements(model="gpt-4")
+    router.apply_rules(needs, [])
+    home, cloud = sorted(fleet.snapshot.candidates("m"), key=lambda each: each.tier)
+    assert router.why_not(needs, home) == "its tier is 1, and the model needs 2"
+    assert router.why_not(needs, cloud) == ""
+    rest = needs.at("m")
+    assert take_route(router, rest, fleet.snapshot).chosen == cloud
+    with pytest.raises(NoHealthyBackend):
+        router.choose(rest, fleet.snapshot, (cloud.replica,))
 
 
 def test_an_unknown_model_is_unknown_in_a_zone_too() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import ClassVar, Final
 
 from enginehouse.domain.errors import CannotContinue, RequestError, UpstreamError
@@ -52,7 +51,7 @@ class ContinuationJob(Job):
         self.trace, self.trace_id, self.trace_lines = job.trace, job.trace_id, job.trace_lines
         self.caller = job.caller
         self.keep_alive = job.keep_alive
-        self.requirements = replace(job.requirements, model=model)
+        self.requirements = job.requirements.at(model)
         self.history = self._stream = history
         self._most = tries_before + job.context.config.routing.max_continuations
         self._rule = job.context.broken_stream(model)

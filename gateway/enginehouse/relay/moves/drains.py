@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from typing import Literal
 
 from enginehouse.domain.errors import RequestError
@@ -111,9 +110,9 @@ class Drains:
         route, requirements, context = request.route, request.requirements, self._context
         if route is None or requirements is None or request.why_not_movable is not None:  # it waited for its turn
             return None
-        needs = replace(requirements, model=route.chosen.model)
+        needs, failed = requirements.at(route.chosen.model), (route.chosen.replica,)
         try:
-            found = context.router.choose(needs, context.fleet.snapshot, (route.chosen.replica,), fallbacks=False)
+            found = context.router.choose(needs, context.fleet.snapshot, failed, fallbacks=False)
         except RequestError:
             return None
         chosen = found.chosen

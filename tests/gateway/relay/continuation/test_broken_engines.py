@@ -97,6 +97,22 @@ async def test_the_usage_comes_too_where_an_engine_tells_it_with_its_last_token(
     )
 
 
+async def test_a_stream_goes_on_where_the_alias_that_its_client_named_may_be_served(
+    house: OpenGateway, model_engine: StartModelEngine
+) -> None:
+    first, lower, other = [await model_engine() for _ in range(3)]
+    backends = {
+        name: {**VLLM, "url": engine.url, "models": [MODEL], "tier": tier}
+        for name, engine, tier in (("a", first, 3), ("b", lower, 1), ("c", other, 2))
+    }
+    routing = {"aliases": {"best": MODEL}, "least_tier": {"best": 2}, "strategy": "priority_only"}
+    gateway = await house(backends=backends, routing=routing)
+    first.breaks = [Break(5, Cut.CLOSE)]
+    reply = await gateway.ask(gateway.post({**body(), "model": "best"}))
+    assert read_stream(reply.body).answer == unbroken(CHAT, body()).answer
+    assert continued(gateway) == {("c", "broken", "tokens"): 1}, "b may not serve it"
+
+
 async def test_a_stalled_stream_goes_on_elsewhere(house: OpenGateway, model_engine: StartModelEngine) -> None:
     first, other = await model_engine(), await model_engine()
     gateway = await house(first, other, backend=VLLM)
