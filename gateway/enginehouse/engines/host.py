@@ -375,6 +375,8 @@ class Host(EngineControl, EngineListener):
     ) -> None:
         known = engine.managed
         engine.reconfigure(managed)
+        if not engine.elsewhere:
+            self._limit(engine)
         if engine.removal is not None or (relaunched and not engine.elsewhere):
             engine.removal = None  # the configuration has it again
             engine.begin_anew()

@@ -80,8 +80,9 @@ class ManagedReplica(NamedTuple):
 
     def probed_as(self, before: ManagedReplica) -> bool:
         """Whether the probes of the replica are those of ``before``, which had other settings."""
-        old = (before.model.engine_driver, before.model.health_path)
-        return old == (self.model.engine_driver, self.model.health_path)
+        old, new = before.model, self.model
+        same = (old.engine_driver, old.health_path) == (new.engine_driver, new.health_path)
+        return same and bool(old.concurrency) is bool(new.concurrency)
 
 
 class HostContext(NamedTuple):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
+from enginehouse.app.config_change import ConfigChange
 from tests.support.launched_gateway import Launches, served
 from tests.support.scripted_engine import scripted_engines
 
@@ -35,3 +38,21 @@ async def test_an_engine_launched_again_tells_its_limit_at_its_first_probe(tmp_p
             assert (await gateway.ask()).status == 200
             assert load.slots == 4, "it was as large the last time"
             await gateway.until(lambda: load.slots == 8)
+
+
+async def test_a_limit_that_is_no_longer_configured_is_that_of_the_engine(tmp_path: Path) -> None:
+    async with scripted_engines() as start:
+        engine = await start()
+        engine.otherwise((engine.answer(ANSWER % 4),))
+        async with served(Launches(engine.url), tmp_path, driver="llamacpp", concurrency=2) as gateway:
+            current, load = gateway.gateway.current, gateway.gateway.fleet.load("m")
+            assert (await gateway.ask()).status == 200
+            assert load.slots == 2
+            model = msgspec.structs.replace(current.config.models["m"], concurrency=0)
+            config = msgspec.structs.replace(current.config, models={"m": model})
+            change = ConfigChange(current, current.joined.joined_to(config))
+            change.work_out()
+            change.complete()
+            current.put_in_force(change)
+            assert load.slots == 0
+            await gateway.until(lambda: load.slots == 4)
