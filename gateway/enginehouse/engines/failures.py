@@ -98,7 +98,7 @@ def reports_too_little_memory(status: int | None, lines: Iterable[str]) -> bool:
     return status in _KILLED or any(tells_of_too_little_memory(line) for line in lines)
 
 
-_FIRST_S, _LONGEST_S = 1.0, 60.0
+_FIRST_S, _LONGEST_S, _MOST_DOUBLINGS = 1.0, 60.0, 6
 _FORGIVEN_S = 60.0
 """An engine that was ready for this long works: its earlier failures no longer count."""
 _WAITED_OUT_S = 2.0
@@ -126,8 +126,9 @@ class BackOff:
             self.failures = 0
         self.ready_at = None
         self.failures += 1
-        pause = 0.0 if was_ready and self.failures == 1 else _FIRST_S * 2.0 ** (self.failures - 1)
-        self._until = now + min(pause, _LONGEST_S)
+        doublings = min(self.failures - 1, _MOST_DOUBLINGS)
+        pause = 0.0 if was_ready and not doublings else min(_FIRST_S * 2**doublings, _LONGEST_S)
+        self._until = now + pause
 
     def left(self, now: float, running: Collection[str] = ()) -> float:
         """Seconds until the next start is allowed; 0 for now.
