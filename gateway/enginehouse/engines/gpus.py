@@ -85,10 +85,10 @@ class Gpus:
         ]
 
     async def refresh(self) -> None:
-        """Read the GPUs. If that fails, what was read last stays."""
+        """Read the GPUs. If that fails, or finds none any more, what was read last stays."""
         if self._read is not None:
             with suppress(PluginFailed):  # logged
-                self._take(await asyncio.to_thread(self._read))
+                self._take(await asyncio.to_thread(self._read) or self._all)
 
     async def assign(self, replica: str, wanted: int | Sequence[int] | None) -> str:
         """Choose the GPUs of an engine that is launched now. Returns its ``CUDA_VISIBLE_DEVICES``, empty for all.
@@ -174,8 +174,6 @@ class Gpus:
     async def _keep_reading(self) -> None:
         while True:
             await self.refresh()
-            if not self.now:
-                return
             await asyncio.sleep(_REFRESH_S)
 
     def _take(self, read: Sequence[Gpu]) -> None:

@@ -107,6 +107,21 @@ async def test_two_engines_get_two_gpus_and_give_them_back() -> None:
     assert [each.replicas for each in gpus.status("local")] == [["a", "c", "e"], ["d", "e"]]
 
 
+def test_gpus_that_are_there_later_are_read_too_and_a_reading_without_any_forgets_none(in_virtual_time: Run) -> None:
+    async def scenario() -> None:
+        readings: list[Sequence[Gpu]] = [[], [gpu(0), gpu(1)], [], [gpu(0)]]
+        gpus, seen = Gpus(lambda: readings.pop(0)), []
+        gpus.begin()
+        for _ in range(4):
+            await asyncio.sleep(4)
+            seen.append(len(gpus.now))
+            await asyncio.sleep(1)
+        gpus.close()
+        assert seen == [0, 2, 2, 1]
+
+    in_virtual_time(scenario())
+
+
 async def test_a_process_counts_on_every_gpu() -> None:
     gpus = Gpus(FakeGpus([gpu(0, processes={7: 3, 8: 4}), gpu(1, processes={7: 5})]))
     await gpus.refresh()
