@@ -50,14 +50,15 @@ export function charts() {
   const onScreen = new Set();
   const watcher = new IntersectionObserver((changes) => {
     for (const { target, isIntersecting } of changes) onScreen[isIntersecting ? "add" : "delete"](target);
-    if (timer !== null) go();
+    if (isShown) go();
   }, { rootMargin: "200px" });
   let timer = null;
+  let isShown = false;
   let part = null; // the times between which the charts show more
   for (const each of shown) watcher.observe(each.node);
 
   function begin() {
-    clearTimeout(timer);
+    isShown = true;
     for (const each of shown) {
       const names = Object.keys(each.metrics);
       each.series = (by.value() ? names.slice(0, 1) : names).map((name) => new Series(name, by.value(), RANGES[range.value()]));
@@ -77,7 +78,7 @@ export function charts() {
     const { step } = RANGES[range.value()];
     const due = document.hidden ? [] : shown.filter(({ node: figure }) => onScreen.has(figure) || !figure.offsetParent);
     await Promise.all(due.map((each) => renew(each).catch(() => {}))); // the page tells that it is lost
-    timer = setTimeout(go, PACE_MS[step]);
+    if (isShown) timer = setTimeout(go, PACE_MS[step]);
   }
 
   async function renew(each) {
@@ -104,5 +105,5 @@ export function charts() {
     if (part) put(whole, `${clock(part.from)} – ${clock(part.to)} ✕`).setAttribute("aria-label", "Show all of the time");
   }
 
-  return { node, start: begin, stop: () => { clearTimeout(timer); timer = null; } };
+  return { node, start: begin, stop: () => { clearTimeout(timer); isShown = false; } };
 }

@@ -52,7 +52,7 @@ async function follow(id, body, acts, seen) {
     body.replaceChildren(...liveParts(request, seen.rate(request)));
     if (opened) body.querySelector("details").open = true;
     if (focused) body.querySelector("summary")?.focus();
-    if (dialog.open) timer = setTimeout(() => follow(id, body, acts, seen), LOOK_MS);
+    if (dialog.open && body.isConnected) timer = setTimeout(() => follow(id, body, acts, seen), LOOK_MS);
   } catch (error) {
     acts.replaceChildren(h("p.faint", { role: "status" }, error.status === 404 ? "This request has ended." : error.message));
     if (!body.childElementCount) body.append(h("p.mono", id));
