@@ -324,7 +324,7 @@ class Callers(Authenticator, Accounting):
             self._hand_on()
             await self.keeper.write()
             if self._written % _SAVE_USE_EVERY == 0 and self._deliver is None:
-                self._kept.save_use()
+                await self._kept.save_use()
         except Exception:
             _log.exception("what callers use could not be kept")
 

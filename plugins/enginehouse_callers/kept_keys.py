@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import logging
@@ -23,7 +24,7 @@ from enginehouse_callers.kept_key import KeptKey, NewKey
 _log = logging.getLogger(__name__)
 
 _PREFIX = "eh"
-_FILE = "keys.json"
+_FILE, _DRAFT = "keys.json", "used-keys.json"
 _MARK = "keys.required"
 _MARK_TEXT = """\
 Keys were made at run time, so everyone needs one, even if keys.json is lost.
@@ -58,6 +59,8 @@ class KeptKeys:
         self._holders: dict[str, KeyHolder] = {}
         self._verified: dict[bytes, KeyHolder] = {}
         self._used: set[str] = set()
+        self._is_noted = False
+        """Whether it was noted when keys were used, but not written."""
         self._read_at = (0, 0)
         self._problem = ""
         self._required = False
@@ -227,17 +230,26 @@ class KeptKeys:
         self._used.clear()
         return used
 
-    def save_use(self) -> None:
-        """Write when keys were used, if any were since the last time."""
-        if self._used:
-            self.refresh()  # another gateway that takes over may have changed keys
-            self._note_use()
-            self._write(self._keys)
+    async def save_use(self) -> None:
+        """Write when keys were used, if any were since the last time. A thread does, since disks may be slow."""
+        if not (self._used or self._is_noted) or self._file is None:
+            return
+        self.refresh()  # another gateway that takes over may have changed keys
+        self._note_use()
+        self._is_noted = False
+        keys, draft = self._keys, self._file.with_name(_DRAFT)
+        await asyncio.to_thread(replace_file, draft, msgspec.json.encode(keys), lasting=True)
+        if self._keys is keys and self._stamp() == self._read_at:
+            draft.replace(self._file)
+            self._read_at = self._stamp()
+        else:  # keys have changed meanwhile
+            draft.unlink()
 
     def _note_use(self) -> None:
         now = self._epoch()
         for name in self._used & self._keys.keys():
             self._keys[name] = msgspec.structs.replace(self._keys[name], last_used=now)
+            self._is_noted = True
         self._used.clear()
 
     def _known(self, name: str) -> KeptKey:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -147,15 +149,14 @@ def test_keys_of_the_configuration_stay_there(tmp_path: Path) -> None:
         Ring(tmp_path, OPS).kept.revoke("ops")
 
 
-def test_it_is_known_when_a_key_was_used_last(tmp_path: Path) -> None:
+async def test_it_is_known_when_a_key_was_used_last(tmp_path: Path) -> None:
     ring = Ring(tmp_path, OPS)
     secret = ring.new("alice")
     assert ring.kept.rows()[0]["last_used"] is None
     ring.clock.now += 5
     ring.who(secret)
     assert ring.kept.rows()[0]["last_used"] == 1_000_005.0
-    ring.who(secret)
-    ring.kept.save_use()
+    await ring.kept.save_use()
     (row,) = Ring(tmp_path, OPS).kept.rows()
     assert row["last_used"] == 1_000_005.0
     assert not {"key", "hash", "salt", "id"} & row.keys()
@@ -179,16 +180,40 @@ def test_another_process_knows_at_once_what_was_made_and_revoked(tmp_path: Path)
     assert owner.kept.rows()[0]["last_used"] == 1_000_000.0
 
 
-def test_a_gateway_that_drains_does_not_undo_what_the_next_one_does(tmp_path: Path) -> None:
+async def test_a_gateway_that_drains_does_not_undo_what_the_next_one_does(tmp_path: Path) -> None:
     old = Ring(tmp_path, OPS)
     first = old.new("alice")
     new = Ring(tmp_path, OPS)
     second = new.new("bob")
     assert old.who(first) == "alice"
     new.kept.revoke("alice")
-    old.kept.save_use()
+    await old.kept.save_use()
     assert [row["name"] for row in Ring(tmp_path, OPS).kept.rows()] == ["bob"]
     assert old.who(second) == "bob"
+
+
+async def test_a_slow_disk_holds_up_no_stream_and_brings_no_key_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring = Ring(tmp_path, OPS)
+    first, second = ring.new("alice"), ring.new("bob")
+    assert [ring.who(first), ring.who(second)] == ["alice", "bob"]
+    loop, begun, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def sync(_: int) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            loop.call_soon_threadsafe(begun.set)
+            go_on.wait(30)
+
+    monkeypatch.setattr("os.fsync", sync)
+    saving = asyncio.ensure_future(ring.kept.save_use())
+    await asyncio.wait_for(begun.wait(), 30)
+    ring.kept.revoke("alice")
+    go_on.set()
+    await saving
+    (row,) = Ring(tmp_path, OPS).kept.rows()
+    assert (row["name"], row["last_used"]) == ("bob", 1_000_000.0)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["keys.json", "keys.required"]
 
 
 @pytest.mark.parametrize("torn", [b"{", b'{"\xff": {}}'])
