@@ -8,8 +8,9 @@ from typing import Any
 import click
 import msgspec
 
+from enginehouse.requests import escaped
 from enginehouse_kit.gateway_client import GatewayClient, gateway_options
-from enginehouse_kit.output import print_json, print_table, printable
+from enginehouse_kit.output import print_json, print_table
 
 
 class _Counts(msgspec.Struct):
@@ -84,17 +85,17 @@ def _show(gateway: GatewayClient, answer: bytes, as_json: bool) -> None:
         return
     row = gateway.read(answer, _Row)
     counts = row.request_counts
-    click.echo(f"{row.id}: {row.status}, {row.endpoint}, of {printable(row.caller or 'a gateway without keys')}")
+    click.echo(f"{row.id}: {row.status}, {row.endpoint}, of {escaped(row.caller or 'a gateway without keys')}")
     click.echo(f"{counts.total} lines: {counts.completed} served, {counts.failed} failed, {row.running} running")
     for model, why in row.waits_for.items():
-        click.echo(printable(f"{model}: {why}"))
+        click.echo(escaped(f"{model}: {why}"))
     for error in (row.errors or {}).get("data", ()):
-        click.echo(printable(f"line {error.get('line')}: {error.get('message')}"))
+        click.echo(escaped(f"line {error.get('line')}: {error.get('message')}"))
 
 
 def _checked(id: str) -> str:
     if not id.replace("_", "").isalnum():
-        raise click.BadParameter(f"'{printable(id)}' is not the id of a batch", param_hint="ID")
+        raise click.BadParameter(f"'{escaped(id)}' is not the id of a batch", param_hint="ID")
     return id
 
 

@@ -35,7 +35,9 @@ def service() -> None:
 @service.command()
 @click.option("--config", type=click.Path(dir_okay=False, path_type=Path), help="The configuration that it serves.")
 @click.option(
-    "--system", is_flag=True, help="Start it with the machine, as the user enginehouse; else with your session."
+    "--system",
+    is_flag=True,
+    help="Start it with the machine, on Linux as the user enginehouse; else with your session.",
 )
 @click.option("--print", "only_print", is_flag=True, help="Print the service's file; write and start nothing.")
 def install(config: Path | None, system: bool, only_print: bool) -> None:

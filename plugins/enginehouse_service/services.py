@@ -27,7 +27,7 @@ KillMode=mixed
 # Longer than server.drain_timeout and the longest models.*.stop_timeout together.
 TimeoutStopSec=90
 Restart=on-failure
-# A broken configuration ends the gateway at once: it is not tried again hundreds of times.
+# It is tried again without an end, but not hundreds of times a minute: a broken configuration ends it at once.
 RestartSec=2
 {account}
 [Install]
