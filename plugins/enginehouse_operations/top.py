@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from enginehouse import GatewayError
+from enginehouse.requests import escaped
 from enginehouse_kit.gateway_client import GatewayClient, gateway_options
 from enginehouse_kit.output import print_json, printable
 from enginehouse_operations.options import Duration
@@ -87,7 +88,7 @@ def _look(gateway: GatewayClient, view: TopView, size: ConsoleDimensions) -> Gro
     backends = [each.name for each in status.backends]
     view.look(gateway.read(gateway.get("/api/requests"), _RequestsAnswer).requests, backends)
     most = max(_FEWEST_ROWS, size.height - _OTHER_LINES - len(backends) - len(status.workers))
-    lines = Text(headline(status)), Text(view.line(), style="bold"), Text(view.heading())
+    lines = Text(headline(status)), Text(escaped(view.line()), style="bold"), Text(escaped(view.heading()))
     return Group(*lines, view.table(most, size.width), backend_table(status), worker_table(status))
 
 
@@ -294,7 +295,7 @@ def _cells(each: TopRequest) -> Sequence[str]:
         printable(each.id),
         printable(each.model or each.path),
         printable(each.caller or ""),
-        each.phase if more is None else f"{each.phase} ({more})",
+        each.phase if more is None else printable(f"{each.phase} ({more})"),
         printable((each.replica or "").removeprefix(f"{each.model}@")),
         f"{each.age_ms / 1000:.1f} s",
         "" if each.output_tokens is None else str(each.output_tokens),

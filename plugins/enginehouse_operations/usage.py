@@ -54,7 +54,8 @@ def usage(gateway: GatewayClient, by: str, since: str | None, until: str | None,
         return
     found = gateway.read(answer, _UsageAnswer)
     figures = (*_FIGURES, "wh") if "wh" in found.total else _FIGURES
-    columns = [*(field for field in _FIELDS if field in by.split(",")), *figures]
+    fields = [field.strip() for field in by.split(",")]
+    columns = [*(field for field in _FIELDS if field in fields), *figures]
     if form == "csv":
         click.echo(csv_text([columns, *([row.get(column, 0) for column in columns] for row in found.rows)]), nl=False)
         return

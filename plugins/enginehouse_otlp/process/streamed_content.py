@@ -61,5 +61,5 @@ def _events(body: bytes) -> Iterator[Json]:
         if line.startswith(b"data:"):
             try:
                 yield msgspec.json.decode(line[5:], type=Json)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue  # [DONE], or the kept part ends here

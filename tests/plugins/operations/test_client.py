@@ -435,3 +435,10 @@ def test_amounts_of_keys_are_shown_as_they_are(gateway: FakeGateway) -> None:
     gateway.answer = (200, {}, json.dumps({"keys": [key]}).encode())
     shown = " ".join(run("keys", "list", "--url", gateway.url).stdout.split())
     assert "tokens_per_day 12345678, budget_per_day 0.5" in shown
+
+
+def test_usage_has_a_column_for_each_field_however_they_are_written(gateway: FakeGateway) -> None:
+    row = {"key": "ann", "model": "big", "user": None, "day": None, **FIGURES}
+    gateway.answer = (200, {}, json.dumps({"rows": [row], "total": FIGURES}).encode())
+    shown = run("usage", "--by", "key, model", "--csv", "--url", gateway.url).stdout
+    assert [line.split(",")[:3] for line in shown.splitlines()] == [["key", "model", "requests"], ["ann", "big", "1"]]

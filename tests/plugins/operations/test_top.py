@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 
+import msgspec
+import pytest
 from rich.console import Console
 
-from enginehouse_operations.top import RequestAct, TopRequest, TopView
+from enginehouse_kit.gateway_client import GatewayClient
+from enginehouse_operations.top import RequestAct, TopRequest, TopView, _look
 
 
 def live(id: str, model: str, age: float, tokens: int = 0) -> TopRequest:
@@ -91,11 +94,13 @@ def test_without_requests_nothing_can_be_moved() -> None:
 
 def test_names_are_shown_as_they_are() -> None:
     view = TopView()
-    view.look([live("[red]x", "m", 1)], BACKENDS)
+    placing = TopRequest("[red]x", "/v1/x", "m", "placing", "[/] of \x1b[2J", None, None, 0, None, 1.0)
+    view.look([placing], BACKENDS)
     console = Console(width=120, file=io.StringIO())
     with console.capture() as shown:
         console.print(view.table(5, 120))
     assert "[red]x" in shown.get()
+    assert "placing ([/] of \\x1b[2J)" in shown.get()
 
 
 def test_at_80_columns_names_are_whole_and_ids_are_cut() -> None:
@@ -136,3 +141,15 @@ def test_what_is_asked_about_a_request_is_not_done_to_another_one() -> None:
         view.look([each for each in LIVE if each.id != "r2"], BACKENDS)
         assert view.line() == line
         assert view.press(asked) == [act]
+
+
+def test_an_answer_of_the_gateway_does_not_steer_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    status = {"version": "0", "strategy": "smart", "uptime_s": 1.0, "requests": [], "backends": []}
+    answers = {"/api/status": {**status, "requests": 0}, "/api/requests": status}
+    monkeypatch.setattr(GatewayClient, "get", lambda _, path: msgspec.json.encode(answers[path]))
+    view = TopView()
+    view.said = "the engine said \x1b[2J"
+    console = Console(width=120, file=io.StringIO())
+    with console.capture() as shown:
+        console.print(_look(GatewayClient("http://gateway"), view, console.size))
+    assert "the engine said \\x1b[2J" in shown.get()

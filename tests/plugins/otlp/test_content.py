@@ -122,3 +122,10 @@ def test_a_stream_has_a_message_for_each_choice_with_its_thoughts_its_calls_and_
         {"role": "assistant", "parts": [thought, SHOWN_CALL], "finish_reason": "tool_calls"},
         {"role": "assistant", "parts": [text("A bush")], "finish_reason": "length"},
     ]
+
+
+def test_an_event_that_is_nested_too_deeply_is_left_out() -> None:
+    nested = b'data: {"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n\n"
+    told = {"choices": [{"index": 0, "delta": {"content": "Hello"}, "finish_reason": "stop"}]}
+    [message] = answer(nested + events(told) + DONE, stream=True)
+    assert message["parts"] == [text("Hello")]
