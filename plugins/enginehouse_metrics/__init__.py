@@ -21,8 +21,8 @@ def _pages() -> Any:
     from enginehouse.pages import guarded
     from enginehouse_metrics.engines import EngineMetrics
     from enginehouse_metrics.families import families
-    from enginehouse_metrics.page import metrics_page
+    from enginehouse_metrics.page import GatewayMetrics
 
     process = ProcessCollector(registry=None)
     measures = [*guarded([], measure=families), *guarded([], measure=lambda _: process.collect())]
-    return [*measures, Route("/metrics", metrics_page), Route("/metrics/engines", EngineMetrics().page)]
+    return [*measures, Route("/metrics", GatewayMetrics().page), Route("/metrics/engines", EngineMetrics().page)]

@@ -78,12 +78,12 @@ def _from_zero(known: Iterable[tuple[str, ...]], counted: Iterable[tuple[tuple[s
 
 
 def families(facts: PageFacts) -> Iterator[Metric]:
-    """All but those that the operating system counts."""
+    """All but those that the operating system counts. Anything may change between two of them."""
     gateway = facts.gateway
     yield from _of_requests(gateway.relay)
     yield numbers(metrics.BODY_BYTES, [([], gateway.measured.body_memory.held)])
     yield from _of_fleet(gateway.relay, gateway.engines)
-    for measured in gateway.measured.by_others():
+    for measured in [*gateway.measured.by_others()]:
         for metric, series in measured.items():
             yield numbers(metric, series)
     yield from _of_process(gateway.measured)
@@ -100,7 +100,7 @@ def _of_requests(relay: Relay) -> Iterator[Metric]:
     yield numbers(metrics.CACHED_TOKENS, _of_keys(counters, lambda counts: counts.cached_tokens))
     yield numbers(metrics.OUTPUT_TOKENS, _output_tokens(counters))
     known = _born_counters(context)
-    for metric in counters.by_metric:
+    for metric in [*counters.by_metric]:
         series = counters.labelled(metric)
         if metric.kind == "counter":
             yield numbers(metric, _from_zero(known.get(metric, ()), series))

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from enginehouse.pages import PageFacts
 
 _OPEN_METRICS = "application/openmetrics-text"
+_LONGEST_REST_S = 2.0
 _WEIGHT = re.compile(r"[01](\.\d{0,3})?")
 
 
@@ -32,17 +33,45 @@ class Families(CollectorRegistry):
         return self._families()
 
 
-async def metrics_page(request: Request) -> Response:
-    """The gateway's metrics. 404 if the configuration wants no pages of metrics."""
-    facts = shown_facts(request)
-    accepts = _weights(request.headers.get("accept", ""))
-    opened = accepts.get(_OPEN_METRICS, 0) > 0 and accepts[_OPEN_METRICS] >= accepts.get("text/plain", 0)
-    data = _opened(facts) if opened else generate_latest(Families(facts.metrics))
-    headers = {"vary": "accept, accept-encoding"}
-    if _weights(request.headers.get("accept-encoding", "")).get("gzip", 0) > 0:
-        data = await asyncio.to_thread(gzip.compress, data, 1)  # a page may have megabytes
-        headers["content-encoding"] = "gzip"
-    return Response(data, media_type=CONTENT_TYPE_OPEN if opened else CONTENT_TYPE_LATEST, headers=headers)
+class GatewayMetrics:
+    """Writes the page: one at a time, since anyone may ask for it, and a page of many replicas takes seconds.
+
+    Requests that come before the next one is begun share it.
+    """
+
+    def __init__(self) -> None:
+        self._next: dict[bool, asyncio.Task[bytes]] = {}
+        self._turn = asyncio.Lock()
+        self._free_at = 0.0
+
+    async def page(self, request: Request) -> Response:
+        """The gateway's metrics. 404 if the configuration wants no pages of metrics."""
+        facts = shown_facts(request)
+        accepts = _weights(request.headers.get("accept", ""))
+        opened = accepts.get(_OPEN_METRICS, 0) > 0 and accepts[_OPEN_METRICS] >= accepts.get("text/plain", 0)
+        if opened not in self._next:
+            self._next[opened] = asyncio.ensure_future(self._made(facts, opened))
+        data = await asyncio.shield(self._next[opened])
+        headers = {"vary": "accept, accept-encoding"}
+        if _weights(request.headers.get("accept-encoding", "")).get("gzip", 0) > 0:
+            data = await asyncio.to_thread(gzip.compress, data, 1)  # a page may have megabytes
+            headers["content-encoding"] = "gzip"
+        return Response(data, media_type=CONTENT_TYPE_OPEN if opened else CONTENT_TYPE_LATEST, headers=headers)
+
+    async def _made(self, facts: PageFacts, opened: bool) -> bytes:
+        """The next page. After one, the gateway has as long for other things as that took, up to some seconds."""
+        now = asyncio.get_running_loop().time
+        async with self._turn:
+            await asyncio.sleep(self._free_at - now())
+            del self._next[opened]
+            began, found = now(), list[Metric]()
+            try:
+                for each in facts.metrics():
+                    found.append(each)
+                    await asyncio.sleep(0)  # other things go on between two of them
+                return await asyncio.to_thread(_written, found, facts.since if opened else None)
+            finally:
+                self._free_at = now() + min(now() - began, _LONGEST_REST_S)
 
 
 def shown_facts(request: Request) -> PageFacts:
@@ -53,9 +82,11 @@ def shown_facts(request: Request) -> PageFacts:
     return facts
 
 
-def _opened(facts: PageFacts) -> bytes:
-    families = Families(lambda: (with_created(each, facts.since) for each in facts.metrics()))
-    page: bytes = open_metrics(families)  # type: ignore[no-untyped-call]
+def _written(found: Iterable[Metric], since: float | None) -> bytes:
+    """The page; in OpenMetrics' form if it says ``since`` when counters count."""
+    if since is None:
+        return generate_latest(Families(lambda: found))
+    page: bytes = open_metrics(Families(lambda: [with_created(each, since) for each in found]))  # type: ignore[no-untyped-call]
     return page
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from time import time_ns
 
 from prometheus_client.core import Metric
@@ -34,16 +35,21 @@ class MetricPush:
 
     def start(self) -> None:
         """Begin, on the running event loop."""
-        self._tasks.every(self._interval, self.push)
+        self._tasks.every(self._interval, self._push)
 
     def close(self) -> None:
         """Hand over the last figures."""
         self._tasks.cancel()
-        self.push()
+        self._hand_over([as_record(metric) for metric in self._collect()])
 
-    def push(self) -> None:
-        """Hand over the figures now."""
-        records = [as_record(metric) for metric in self._collect()]
+    async def _push(self) -> None:
+        records = []
+        for metric in self._collect():
+            records.append(as_record(metric))
+            await asyncio.sleep(0)  # with many replicas, all of them take seconds
+        self._hand_over(records)
+
+    def _hand_over(self, records: Sequence[MetricRecord]) -> None:
         self._send(MetricBatch(time_ns(), self._since, [*records, *self._more()]))
 
 
