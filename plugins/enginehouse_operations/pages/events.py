@@ -179,6 +179,8 @@ def _moves(record: RequestRecord) -> Iterator[tuple[float, Mapping[str, object]]
 def _short(value: object) -> object:
     if isinstance(value, str):
         return value[:_LONGEST_TEXT]
+    if isinstance(value, Mapping):
+        return {name: _short(each) for name, each in islice(value.items(), _LONGEST_LIST)}
     return [_short(each) for each in value[:_LONGEST_LIST]] if isinstance(value, Sequence) else value
 
 

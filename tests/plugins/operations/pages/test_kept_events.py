@@ -16,6 +16,7 @@ from enginehouse.pages import EndedRequest
 from enginehouse.records import StreamGap
 from enginehouse.telemetry.observers import Observers, notify
 from enginehouse.tickets import Phase
+from enginehouse_kit.rescheduling import Migrated, Migration
 from enginehouse_kit.testing import request_record
 from enginehouse_operations.pages.events import KeptEvents
 from tests.plugins.operations.pages.test_history import attempt
@@ -148,3 +149,12 @@ async def test_the_file_stays_small_however_often_the_gateway_starts(tmp_path: P
     run = Run(tmp_path)
     await run.until(lambda: "x" in run.names())
     assert len(await run.until_written()) == 2000
+
+
+async def test_what_a_policy_says_of_many_requests_is_shortened(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    refused = {f"request-{number}": "why " * 500 for number in range(100)}
+    migration = Migration(policy="p", source="a", destination="b", rule="TOKEN", order="SR", value=1)
+    run.happens("migrated", migration, Migrated(refused=refused))
+    (event,) = run.kept.newest_first(0, 1)
+    assert [len(why) for why in event["refused"].values()] == [500] * 20
