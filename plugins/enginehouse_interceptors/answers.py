@@ -7,8 +7,8 @@ from typing import Annotated
 import msgspec
 
 from enginehouse import Period
-from enginehouse_interceptors.asked import asked_of
-from enginehouse_interceptors.kept_answers import KeepingFilter, KeptAnswers, key_of
+from enginehouse_interceptors.asked import asked_of, key_of
+from enginehouse_interceptors.kept_answers import KeepingFilter, KeptAnswers
 from enginehouse_kit.interceptors import Answer, AnswerFilter, InterceptedRequest, Interceptor
 
 

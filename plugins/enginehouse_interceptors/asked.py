@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from hashlib import sha256
+from typing import Any, Final
 
 import msgspec
 
 from enginehouse import ConfigError
 from enginehouse_kit.interceptors import InterceptedRequest
 
+_KEY: Final = "enginehouse_interceptors.key"
+"""Where a request keeps its key, which takes some milliseconds for each MiB of its body."""
 _object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -20,6 +23,15 @@ def asked_of(request: InterceptedRequest) -> dict[str, Any]:
         return _object(request.body)
     except (ValueError, RecursionError):
         return {}
+
+
+def key_of(request: InterceptedRequest) -> bytes:
+    """The same for the same body of the same caller at the same path, however its JSON is spelt."""
+    key: bytes | None = vars(request).get(_KEY)
+    if key is None:
+        parts = [request.path, request.caller, asked_of(request) or request.body]
+        vars(request)[_KEY] = key = sha256(msgspec.json.encode(parts, order="deterministic")).digest()
+    return key
 
 
 def compiled(patterns: Sequence[str], key: str) -> list[re.Pattern[str]]:

@@ -10,7 +10,8 @@ from typing import Annotated
 import msgspec
 
 from enginehouse import Period
-from enginehouse_interceptors.kept_answers import KeepingFilter, KeptAnswers, key_of
+from enginehouse_interceptors.asked import key_of
+from enginehouse_interceptors.kept_answers import KeepingFilter, KeptAnswers
 from enginehouse_kit.interceptors import Answer, AnswerFilter, InterceptedRequest, Interceptor, Join, Refuse
 
 _MOST = 10_000

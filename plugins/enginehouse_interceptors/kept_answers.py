@@ -5,20 +5,11 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from hashlib import sha256
 from typing import Any, NamedTuple
 
 import msgspec
 
-from enginehouse_interceptors.asked import asked_of
-from enginehouse_kit.interceptors import Answer, AnswerFilter, Event, InterceptedRequest
-
-
-def key_of(request: InterceptedRequest) -> bytes:
-    """The same for the same body of the same caller at the same path, however its JSON is spelt."""
-    asked = asked_of(request) or request.body
-    parts = [request.path, request.caller, asked]
-    return sha256(msgspec.json.encode(parts, order="deterministic")).digest()
+from enginehouse_kit.interceptors import Answer, AnswerFilter, Event
 
 
 class _Kept(NamedTuple):

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from enginehouse import ConfigError
+from enginehouse_interceptors.asked import key_of
 from enginehouse_interceptors.kept_answers import KeepingFilter, KeptAnswers
 from enginehouse_interceptors.small_tasks import SmallTasks
 from enginehouse_kit.interceptors import (
@@ -316,6 +317,15 @@ def test_a_leaked_call_has_its_own_place_behind_those_of_the_engine() -> None:
     assert [each.text for each in passed] == ["<", ""], "no call overtakes the text before it"
     leaked: Any = made.event(event("text", CALL))
     assert [each.data["choices"][0]["delta"]["tool_calls"][0]["index"] for each in leaked] == [1]
+
+
+# --- what requests ask
+
+
+def test_a_key_is_made_once_for_all() -> None:
+    asked = request(n=1)
+    assert key_of(asked) is key_of(asked)
+    assert key_of(msgspec.structs.replace(asked, body=b"{}")) != key_of(asked)
 
 
 # --- patterns
