@@ -266,13 +266,14 @@ class InterceptedExchange(OpenExchange):
         """Have an engine asked, unless an interceptor fails."""
         if self._gone:
             return
+        request, self._request = self._request, _NO_REQUEST  # not kept: it may have the texts of its prompt
         try:
-            stages = self._interceptors.stages(self._request)
+            stages = self._interceptors.stages(request)
         except RequestError as error:
             self._refuse(error)
         else:
             self._filtering.filter_with(stages)
-            self._inner.begin(self._request.body, self._caller)
+            self._inner.begin(request.body, self._caller)
 
     def _refuse(self, error: RequestError) -> None:
         if not self._ended:

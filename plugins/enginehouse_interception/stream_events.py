@@ -156,7 +156,7 @@ def _part(choice: dict[str, Any], kind: str, *, first: bool) -> dict[str, Any]:
 def _made(event: Event, like: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
     """The data of an event that a filter made of its kind and its text."""
     shared = {name: like[name] for name in _SHARED if name in like}
-    if "content" in like and event.kind in ("text", "finish"):
+    if "content" in like and "choices" not in like and event.kind in ("text", "finish"):
         return {**shared, "index": event.choice, "content": event.text, "stop": event.kind == "finish"}
     if event.kind == "finish":
         choice: dict[str, Any] = {"delta": {}} if chat else {"text": ""}
