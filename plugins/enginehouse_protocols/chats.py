@@ -40,7 +40,7 @@ class ChatTranslation(Translation):
         if fields.get("stream"):
             fields["stream_options"] = {"include_usage": True}
         self.body = msgspec.json.encode(fields)
-        self._has_level = says_how_much(fields)
+        self._has_level = _LEVEL in fields
 
     def body_for(self, thinking: ThinkingFields) -> bytes:
         return as_engine_takes_it(self.body, thinking) if self._has_level else self.body
@@ -112,11 +112,6 @@ def budget_fields(tokens: int) -> dict[str, Any]:
 def switch_fields(*, on: bool) -> dict[str, Any]:
     """The fields of a chat that lets the model think or not."""
     return {_TEMPLATE: {"enable_thinking": on, "thinking": on}}
-
-
-def says_how_much(fields: dict[str, Any]) -> bool:
-    """Whether the fields of a chat have a level of reasoning, perhaps with a budget."""
-    return _LEVEL in fields
 
 
 def as_engine_takes_it(body: bytes, takes: ThinkingFields) -> bytes:

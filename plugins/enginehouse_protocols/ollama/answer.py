@@ -16,8 +16,6 @@ from enginehouse_protocols.engine_chat import EngineChat
 from enginehouse_protocols.fields import parsed
 from enginehouse_protocols.said import Block, Blocks, BlockWriter, Call, Thinking, whole
 
-_REASONS = {"length": "length"}
-
 
 class OllamaAnswer(ChatTranslation, BlockWriter):
     """A chat of these ``fields``, or a prompt, for ``model``. ``loads``: the client only wants the model loaded."""
@@ -99,7 +97,7 @@ class OllamaAnswer(ChatTranslation, BlockWriter):
         first = self._first or now
         return {
             "done": True,
-            "done_reason": _REASONS.get(blocks.finish.reason, "stop"),
+            "done_reason": "length" if blocks.finish.reason == "length" else "stop",
             "total_duration": now - self._began,
             "load_duration": 0,
             "prompt_eval_count": blocks.usage.prompt,
