@@ -181,7 +181,8 @@ def read_usage(usage: Any) -> Usage:
 def _parts(content: Any, kind: type[Text] | type[Thinking]) -> Iterator[Said]:
     """What a text says, or a list of typed parts. Raises ``UpstreamError`` for anything else."""
     if isinstance(content, str):
-        yield kind(content)
+        if content:
+            yield kind(content)
     elif isinstance(content, list):
         for part in content:
             yield from _part(part, kind)

@@ -511,3 +511,10 @@ def test_an_answer_that_the_engine_broke_off_is_not_whole() -> None:
     assert b"Hi" in translation.event(delta(content="Hi"))
     with pytest.raises(UpstreamError, match="broke its answer off: abort"):
         translation.event(delta("abort"))
+
+
+def test_a_part_without_a_text_begins_no_block() -> None:
+    nothing: list[dict[str, Any]] = [{"type": "thinking", "thinking": []}, {"type": "thinking", "thinking": ""}]
+    parts = [{"type": "text", "text": "a"}, *nothing, {"type": "text", "text": "b"}]
+    events = sse(streamed(message({"role": "user", "content": "hi"}, stream=True), [delta(content=parts)]))
+    assert [each["content_block"]["type"] for each in events if each["type"] == "content_block_start"] == ["text"]
