@@ -192,6 +192,7 @@ def _wait(gateway: GatewayClient, backend: str, answer: bytes, wait: float | Non
     """Ask until ``backend`` has no live request; the last answer."""
     end = math.inf if wait is None else time.monotonic() + wait
     shown, live = 0, gateway.read(answer, _Drained).live
+    here: set[str] = set()
     while live:
         if time.monotonic() > end:
             raise GatewayError(f"{backend} still has {live} live requests after {wait:g} s; it stays drained")
@@ -199,18 +200,22 @@ def _wait(gateway: GatewayClient, backend: str, answer: bytes, wait: float | Non
             shown = live
             say(f"{backend} has {live} live {'request' if live == 1 else 'requests'}")
         time.sleep(_ASK_EVERY_S)
-        if not (live := _live_at(gateway, backend)):
+        here = here or _replicas_at(gateway, backend)
+        if not (live := _live_at(gateway, here)):
             answer = gateway.post("api", "backends", backend, "drain")
             live = gateway.read(answer, _Drained).live
     say(f"{backend} has no live request")
     return answer
 
 
-def _live_at(gateway: GatewayClient, backend: str) -> int:
-    """How many live requests ``backend`` has. To look is no act of an operator, and drains nothing again."""
+def _replicas_at(gateway: GatewayClient, backend: str) -> set[str]:
     placed = gateway.read(gateway.get("/api/status"), _Replicas).replicas
-    here = {each.replica for each in placed if each.backend == backend}
-    return sum(each.replica in here for each in gateway.read(gateway.get("/api/requests"), _Live).requests)
+    return {each.replica for each in placed if each.backend == backend}
+
+
+def _live_at(gateway: GatewayClient, replicas: set[str]) -> int:
+    """How many live requests are there. To look is no act of an operator, and drains nothing again."""
+    return sum(each.replica in replicas for each in gateway.read(gateway.get("/api/requests"), _Live).requests)
 
 
 def _say_nothing(_: str) -> None:
