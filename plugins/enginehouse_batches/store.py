@@ -32,12 +32,19 @@ CREATE TABLE IF NOT EXISTS batches (
   failed INTEGER DEFAULT 0, data BLOB
 );
 CREATE INDEX IF NOT EXISTS open_batches ON batches (ended, seq);
+CREATE INDEX IF NOT EXISTS batches_of_owners ON batches (owner, ended, seq);
 CREATE TABLE IF NOT EXISTS lines (
   batch TEXT, number INTEGER, custom_id TEXT, model TEXT, start INTEGER, length INTEGER, served INTEGER,
   outcome BLOB, PRIMARY KEY (batch, number)
 ) WITHOUT ROWID;
 """
 _ADD_LINE: Final = "INSERT INTO lines (batch, number, custom_id, model, start, length) VALUES (?, ?, ?, ?, ?, ?)"
+_FORGET_OLDEST: Final = """
+DELETE FROM batches WHERE owner = ? AND ended = 1 AND seq <=
+  (SELECT seq FROM batches WHERE owner = ? AND ended = 1 ORDER BY seq DESC LIMIT 1 OFFSET ?)
+"""
+_MOST_ENDED: Final = 10_000
+"""The most ended batches of a caller that are kept: one that fails at once costs its caller nothing."""
 _OUTPUTS: Final = ((1, "output"), (0, "error"))
 """What ``lines.served`` is in which file."""
 P = ParamSpec("P")
@@ -170,6 +177,7 @@ class Store:
         with self._connection as connection:
             row = (batch.id, batch.owner, 0, msgspec.json.encode(batch))
             connection.execute("INSERT INTO batches (id, owner, ended, data) VALUES (?, ?, ?, ?)", row)
+            connection.execute(_FORGET_OLDEST, (batch.owner, batch.owner, _MOST_ENDED))
 
     def batch(self, id: str, owner: str | None = None) -> CountedBatch:
         """One batch, of ``owner`` or of anyone. Raises ``NotFound``."""

@@ -452,3 +452,16 @@ def test_a_file_that_cannot_be_kept_leaves_nothing(tmp_path: Path, monkeypatch: 
 def test_a_file_expires_after_a_number_of_seconds(seconds: str) -> None:
     with pytest.raises(InvalidRequest, match="expires_after"):
         expiry_of({"expires_after[anchor]": "created_at", "expires_after[seconds]": seconds})
+
+
+async def test_the_ended_batches_of_a_caller_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("enginehouse_batches.store._MOST_ENDED", 3)
+    here = House(tmp_path)
+    other = here.batch("x", model="", sender=GatewayCaller("bob"))
+    ids = []
+    for number in range(6):
+        ids.append(here.batch(str(number), model=""))
+        await here.until(lambda: not here.store.open_batches())
+    assert [each.batch.id for each in here.store.batches("ann", None, 9)[0]] == ids[:1:-1]
+    assert here.status(other) == "failed"
+    await here.close()
