@@ -61,7 +61,7 @@ class Reservation:
         """Count the request out, and what it used in place of what was reserved.
 
         ``prompt``: its estimated tokens, which count if the engine told none. ``model``: the one that served it, if
-        any did. An answer that nobody counted costs what was reserved.
+        any did. An answer that nobody counted costs what was reserved, and a request without an answer nothing.
         """
         size, events, counted = answer
         for each in self._sets:
@@ -71,13 +71,13 @@ class Reservation:
         elif size and not events:
             return
         else:
-            tokens_in, cached, tokens_out = prompt, 0, events
+            tokens_in, cached, tokens_out = prompt if size else 0, 0, events
         used = tokens_in + tokens_out
-        served = bool(size) or counted is not None
-        cost = self._account.limits.cost(model or self._model, tokens_in, cached, tokens_out) if served else 0.0
+        cost = self._account.limits.cost(model or self._model, tokens_in, cached, tokens_out)
         for each in self._sets:
             each.charge(used - self._tokens, cost - self._cost)
-        self._account.answered(max(0, used - prompt))
+        if used:
+            self._account.answered(max(0, used - prompt))
 
 
 class _FurtherLimits(NamedTuple):

@@ -10,6 +10,7 @@ import pytest
 from enginehouse import Requirements
 from enginehouse.callers import KeySettings
 from enginehouse.errors import RateLimited
+from enginehouse.requests import Tokens
 from enginehouse.telemetry.answer_meter import NO_ANSWER
 from enginehouse_callers.accounts import KeyHolder, configured
 from enginehouse_callers.keyring import Keyring
@@ -47,7 +48,7 @@ def test_a_request_for_any_number_of_tokens_gives_back_what_it_took(most: int) -
     for _ in range(2):
         reserved = known.admit(Requirements(model="m", estimated_tokens=100), most)
         assert reserved is not None
-        reserved.settle(0, NO_ANSWER, "m")
+        reserved.settle(100, NO_ANSWER, "m")
     assert [(each.limit, each.left) for each in known.account.left()] == [
         ("max_concurrent", 1),
         ("tokens_per_day", 1000),
@@ -93,3 +94,16 @@ def test_heads_that_are_filled_with_spaces_are_not_kept() -> None:
         assert found.name == "a"
     ring.caller([(b"authorization", b"Bearer a-secret")])
     assert [len(value) for value in ring._seen] == [len(b"Bearer a-secret")]
+
+
+def test_a_request_without_an_answer_costs_no_tokens() -> None:
+    known = holder(tokens_per_day=1000)
+    asked = Requirements(model="m", estimated_tokens=100)
+    used = []
+    for answer in (NO_ANSWER, (50, 5, None), (50, 0, None), (0, 0, Tokens(30, 7))):
+        before = next(known.account.left()).left
+        reserved = known.admit(asked, 10)
+        assert reserved is not None
+        reserved.settle(100, answer, "m")
+        used.append(before - next(known.account.left()).left)
+    assert used == [0, 105, 110, 37]
