@@ -37,16 +37,28 @@ class PlacedRequests:
     def __init__(self, gateway: ServiceGateway) -> None:
         self._requests = gateway.requests
         self._moved: dict[str, tuple[Route, str]] = {}
+        self._in_turn: dict[str, list[GatewayRequest]] = {}
+        """The requests of each instance in this turn of the event loop; empty if nobody has asked for them."""
 
     def note_move(self, request: str, destination: str) -> None:
         """Count a request at ``destination`` until it ends or its route changes."""
         for live in self._requests:
             if live.id == request and live.route is not None:
                 self._moved[request] = (live.route, destination)
+        self._in_turn.clear()
 
     def at(self, instance: str) -> Sequence[RequestView]:
-        """The live requests of one instance, oldest first, with the facts from their streams."""
-        return [figures.read() for backend, figures in self._placed(self._requests) if backend == instance]
+        """The live requests of one instance, oldest first, with the facts from their streams.
+
+        Needs a running event loop, in whose turn many migrations begin: they look for requests once.
+        """
+        found = self._in_turn
+        if not found:
+            for live in self._requests:
+                if (backend := self._instance(live)) is not None:
+                    found.setdefault(backend, []).append(live)
+            asyncio.get_running_loop().call_soon(found.clear)
+        return [live.view(streams=True) for live in found.get(instance, ())]
 
     async def by_instance(self) -> Mapping[str, Sequence[LiveFigures]]:
         """The live requests of each instance, oldest first. Other work of the event loop is done meanwhile."""
@@ -64,13 +76,17 @@ class PlacedRequests:
     def _placed(self, requests: Iterable[GatewayRequest]) -> Iterator[tuple[str, LiveFigures]]:
         """Each request that an engine has, with the backend."""
         for live in requests:
-            route = live.route
-            if route is None or live.phase is not Phase.SERVING:
-                continue
-            view = live.view(streams=False)
-            moved_from, destination = self._moved.get(view.id, (route, route.chosen.backend))
-            figures = LiveFigures(view, live.began, partial(live.view, streams=True))
-            yield destination if moved_from is route else route.chosen.backend, figures
+            if (instance := self._instance(live)) is not None:
+                view = live.view(streams=False)
+                yield instance, LiveFigures(view, live.began, partial(live.view, streams=True))
+
+    def _instance(self, live: GatewayRequest) -> str | None:
+        """The instance that has a request; ``None`` if none has."""
+        route = live.route
+        if route is None or live.phase is not Phase.SERVING:
+            return None
+        moved_from, destination = self._moved.get(live.id, (None, ""))
+        return destination if moved_from is route else route.chosen.backend
 
 
 def waiting_at(status: InstanceStatus) -> frozenset[str]:

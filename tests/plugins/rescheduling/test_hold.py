@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from time import perf_counter, thread_time
 
 from enginehouse import Candidate, Role, Route
@@ -12,6 +12,7 @@ from enginehouse.errors import NotFound
 from enginehouse.rescheduling import InstanceMetadata, InstanceReport, InstanceStatus, RequestView, ReschedulingSettings
 from enginehouse.routing_facts import Load, Reason
 from enginehouse.runtime import PluginId
+from enginehouse.services import GatewayRequest
 from enginehouse_kit.rescheduling import ClusterView, Migrated, Migration
 from enginehouse_kit.testing import FakeGatewayRequest, FakeServiceGateway, create
 from enginehouse_rescheduling.dispatcher import GatewayMeans, MigrationDispatcher
@@ -115,3 +116,25 @@ def test_a_round_leaves_the_event_loop_free() -> None:
     assert min(migrations for _, migrations in rounds) > 100
     assert min(longest for longest, _ in rounds) < LIMIT_S
     print([f"{longest * 1000:.1f} ms, {migrations} migrations" for longest, migrations in rounds])
+
+
+async def test_migrations_that_begin_in_one_turn_look_for_requests_once() -> None:
+    gateway, looks = _gateway(), 0
+
+    class Counting:
+        def __iter__(self) -> Iterator[GatewayRequest]:
+            nonlocal looks
+            looks += 1
+            return iter(gateway.live)
+
+    gateway.requests = Counting()  # type: ignore[assignment]
+    placed = PlacedRequests(gateway)
+    assert [[each.id for each in placed.at(name)] for name in NAMES[:2]] == [
+        [f"r{number + 1000 * round}" for round in range(5)] for number in range(2)
+    ]
+    assert looks == 1
+    await asyncio.sleep(0)
+    gateway.live = gateway.live[:1]
+    assert [each.id for each in placed.at(NAMES[0])] == ["r0"]
+    placed.note_move("r0", NAMES[1])
+    assert [each.id for each in placed.at(NAMES[1])] == ["r0"], "also in the same turn"
