@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
@@ -16,6 +16,8 @@ from enginehouse.services import Measured, MetricInfo, ServiceGateway
 from enginehouse_energy.meters import Meter, Nvml, Rapl
 
 _EVERY_S: Final = 1.0
+_READING_S: Final = 0.001
+"""The time between two turns of the event loop while streams are read."""
 _HOUR_S: Final = 3600
 _MOST_SERIES: Final = 1000
 """Callers of identity providers are many: above so many, further ones count together."""
@@ -84,18 +86,26 @@ class Energy(Service):
         now = await asyncio.to_thread(self._read)
         joules, self._before = used(self._before, now), now
         if joules:
-            self._add(split(joules, self._tokens()))
+            self._add(split(joules, await self._tokens()))
 
     def _read(self) -> Mapping[str, float]:
         return {name: joules for meter in self._meters for name, joules in meter.read().items()}
 
-    def _tokens(self) -> Iterator[tuple[Share, int]]:
+    async def _tokens(self) -> Sequence[tuple[Share, int]]:
+        """The tokens of the live requests here. Other work of the event loop is done while their streams are read."""
         here = {each.name: each.host for each in self._gateway.backends if _is_here(each.url)}
-        for request in self._gateway.requests:
+        found: list[tuple[Share, int]] = []
+        now = self._gateway.clock.now
+        began = now()
+        for request in [*self._gateway.requests]:
             if request.pieces is None or request.backend not in here:
                 continue
             share = Share(here[request.backend], request.model or "", request.caller or "")
-            yield share, request.view(streams=True).num_tokens
+            found.append((share, request.view(streams=True).num_tokens))
+            if now() - began > _READING_S:
+                await asyncio.sleep(0)
+                began = now()
+        return found
 
     def _add(self, shares: Mapping[Share, float]) -> None:
         for share, joules in shares.items():

@@ -23,6 +23,7 @@ from enginehouse_kit.engines import SimEngine
 from enginehouse_kit.fake_service_gateway import FakeGatewayRequest, FakeServiceGateway
 from enginehouse_kit.gateway import RunningGateway
 from tests.support.backend_status import backend_status
+from tests.support.fake_clock import FakeClock
 
 
 def test_energy_is_shared_by_tokens_and_idle_apart() -> None:
@@ -125,6 +126,31 @@ def request(caller: str, backend: str, prompt: int, output: int, pieces: int | N
     view = RequestView(id="r", prompt_tokens=prompt)
     read = {"output_tokens": output}
     return FakeGatewayRequest(backend=backend, caller=caller, pieces=pieces, seen=view, read=read)
+
+
+async def test_other_work_is_done_while_streams_are_read() -> None:
+    clock, turns, done = FakeClock(), list[None](), list[int]()
+
+    class SlowToRead(FakeGatewayRequest, kw_only=True):
+        def view(self, *, streams: bool) -> RequestView:
+            done.append(len(turns))
+            asyncio.get_running_loop().call_soon(turns.append, None)
+            clock.stall(0.01)
+            return self.seen
+
+    gateway = FakeServiceGateway(clock=Clock(clock.now, lambda: 7300.0))
+    gateway.statuses = [backend_status(name="here")]
+    gateway.live = [SlowToRead(backend="here", pieces=1) for _ in range(3)]
+    service = Energy(Energy.Config(), [Steps()])
+    service.prepare(gateway)
+    service.start(gateway)
+    [(_, sample)] = gateway.calls
+    for _ in range(2):
+        made = sample()
+        assert made is not None
+        await made
+    assert done == [0, 1, 2]
+    gateway.close()
 
 
 def test_requests_of_this_machine_share_what_a_second_took() -> None:
