@@ -152,7 +152,10 @@ class MigrationDispatcher:
         migrated = await await_plugin(plugin, migrator.migrate, migration)
         if not isinstance(migrated, Migrated):
             raise wrong_result(plugin, f"returned {migrated!r} from migrate, which is no Migrated")
-        return migrated
+        try:
+            return msgspec.convert(msgspec.to_builtins(migrated), Migrated)
+        except (msgspec.ValidationError, TypeError) as error:
+            raise wrong_result(plugin, f"returned a wrong Migrated from migrate: {error}") from None
 
 
 class NoMigrator(EnginehouseError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from math import isfinite
 
 import msgspec
 
@@ -91,20 +92,22 @@ def _run(plugin: PluginId, policy: ReschedulingPolicy, view: ClusterView) -> Pla
     try:
         with plugin_errors(plugin):
             plan = policy.plan(view)
-            if problem := next(_wrong(plan), ""):
-                raise wrong_result(plugin, f"returned {problem} from plan")
-            return plan
+            return plan if plugin.trusted and isinstance(plan, Plan) else _checked(plugin, plan)
     except RequestError:  # the log has it
         return Plan()
 
 
-def _wrong(plan: object) -> Iterator[str]:
-    """The reasons why ``plan`` is no plan."""
+def _checked(plugin: PluginId, plan: object) -> Plan:
+    """The same plan, all of whose fields have their types. Raises ``PluginFailed`` for anything else."""
     if not isinstance(plan, Plan):
-        yield f"{plan!r}, which is no Plan,"
-        return
-    yield from (f"{each!r}, which is no Migration," for each in plan.migrations if not isinstance(each, Migration))
-    yield from (f"{each!r}, which is no DroppedPair," for each in plan.dropped if not isinstance(each, DroppedPair))
+        raise wrong_result(plugin, f"returned {plan!r}, which is no Plan, from plan")
+    try:
+        checked = msgspec.convert(msgspec.to_builtins(plan), Plan)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise wrong_result(plugin, f"returned a wrong Plan from plan: {error}") from None
+    if not all(isfinite(each.value) for each in checked.migrations):
+        raise wrong_result(plugin, "returned a Migration of no finite value from plan")
+    return checked
 
 
 def _dropped(migration: Migration, why: str) -> DroppedPair:

@@ -140,6 +140,8 @@ async def test_without_a_migrator_that_can_the_reasons_are_told() -> None:
     ("migrator", "error"),
     [
         (Scripted({"a": ["r"]}), "returned ['r'] from migrate, which is no Migrated"),
+        (Scripted({"a": Migrated(moved=(1,))}), "returned a wrong Migrated from migrate: Expected `str`, got `int`"),  # type: ignore[arg-type]
+        (Scripted({"a": Migrated(refused={"r": OSError()})}), "returned a wrong Migrated from migrate: "),  # type: ignore[dict-item]
         (Scripted({"a": RuntimeError("secret")}), "failed with RuntimeError"),
         (Scripted({}, why=None), "returned None from why_not, which is not text"),
     ],

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from enginehouse import Role
@@ -184,7 +185,18 @@ def test_an_instance_takes_as_many_tokens_as_it_says() -> None:
     ]
 
 
-@pytest.mark.parametrize("wrong", [None, RuntimeError("broken"), Plan(migrations=("ab",))])  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        None,
+        RuntimeError("broken"),
+        Plan(migrations=("ab",)),  # type: ignore[arg-type]
+        Plan(migrations=(msgspec.structs.replace(move("ac"), value="all"),)),
+        Plan(migrations=(msgspec.structs.replace(move("ac"), source=["a"]),)),
+        Plan(migrations=(msgspec.structs.replace(move("ac"), rule="TOKEN", value=float("inf")),)),
+        Plan(migrations=(msgspec.structs.replace(move("ac"), requests=(Role.DECODE, object())),)),
+    ],
+)
 def test_a_policy_that_fails_stops_no_other(wrong: Any) -> None:
     assert planned(wrong, [move("ab")]) == ([("a", "b")], [])
 
