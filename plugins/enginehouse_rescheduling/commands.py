@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
 from pathlib import Path
+from threading import Event
 from typing import Protocol, TypeVar
 
 import click
@@ -106,24 +107,28 @@ def reschedule(config: Path | None, urls: tuple[str, ...], key: str | None, once
 
 
 def _run(reschedulers: Sequence[RemoteRescheduler], interval: float | None) -> None:
-    """One round after the other; only one without an ``interval``."""
-    with ThreadPoolExecutor(_MOST_AT_ONCE) as executor:
-        while True:
-            began = time.monotonic()
-            for rescheduler in reschedulers:
-                _round(rescheduler, executor, once=interval is None)
-            if interval is None:
-                return
-            time.sleep(max(0.0, interval - (time.monotonic() - began)))
+    """One round after the other for each gateway, so that a slow one delays no other; only one without ``interval``."""
+    stopped = Event()
+    with ThreadPoolExecutor(_MOST_AT_ONCE) as moves, ThreadPoolExecutor(len(reschedulers)) as rounds:
+        ends = [rounds.submit(_rounds, each, moves, interval, stopped) for each in reschedulers]
+        try:
+            for end in as_completed(ends):
+                end.result()
+        finally:
+            stopped.set()
 
 
-def _round(rescheduler: RemoteRescheduler, executor: ThreadPoolExecutor, *, once: bool) -> None:
-    try:
-        rescheduler.round(executor)
-    except GatewayError as error:
-        if once:
-            raise
-        warn(str(error))
+def _rounds(rescheduler: RemoteRescheduler, moves: Executor, interval: float | None, stopped: Event) -> None:
+    if interval is None:
+        rescheduler.round(moves)
+        return
+    while not stopped.is_set():
+        began = time.monotonic()
+        try:
+            rescheduler.round(moves)
+        except GatewayError as error:
+            warn(str(error))
+        stopped.wait(max(0.0, interval - (time.monotonic() - began)))
 
 
 def _tell(migration: Migration, migrated: Migrated) -> None:

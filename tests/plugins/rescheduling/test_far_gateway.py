@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,7 +12,7 @@ from enginehouse.domain.plugin_id import PluginId
 from enginehouse.rescheduling import RequestView
 from enginehouse_kit.gateway_client import GatewayClient
 from enginehouse_kit.rescheduling import ClusterView, Migrated, Migration, Plan, ReschedulingPolicy
-from enginehouse_rescheduling.commands import RemoteRescheduler
+from enginehouse_rescheduling.commands import RemoteRescheduler, _run
 from enginehouse_rescheduling.planner import Planner, RecentMoves
 from tests.support.cluster_views import instance, view
 
@@ -98,3 +99,35 @@ def test_an_answer_that_is_no_view_is_an_error_of_the_gateway(executor: ThreadPo
     gateway.get = lambda path: b"<html>"  # type: ignore[method-assign]
     with pytest.raises(GatewayError, match="does not answer as a gateway does"):
         rescheduler(gateway, []).round(executor)
+
+
+def test_a_gateway_that_does_not_answer_delays_no_other() -> None:
+    slow, quick, answers, rounds = FarGateway(), FarGateway(), Event(), list[str]()
+
+    def wait(path: str) -> bytes:
+        assert answers.wait(10)
+        raise GatewayError("gone")
+
+    def look(path: str) -> bytes:
+        rounds.append(path)
+        if len(rounds) == 3:
+            answers.set()
+            raise KeyboardInterrupt
+        return msgspec.json.encode(quick.view)
+
+    slow.get, quick.get = wait, look  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        _run([rescheduler(slow, []), rescheduler(quick, [])], 0.0)
+    assert len(rounds) == 3
+
+
+def test_one_round_of_each_gateway_tells_what_failed() -> None:
+    broken, told = FarGateway(), list[Migrated]()
+
+    def refuse(path: str) -> bytes:
+        raise GatewayError("gone")
+
+    broken.get = refuse  # type: ignore[method-assign]
+    with pytest.raises(GatewayError, match="gone"):
+        _run([rescheduler(broken, []), rescheduler(FarGateway(), told)], None)
+    assert told == [Migrated(moved=("r", "s"))]
