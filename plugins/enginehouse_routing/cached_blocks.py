@@ -78,7 +78,7 @@ class CachedBlocks:
             elif isinstance(event, BlocksRemoved):
                 self._remove(backend, engine, event.hashes)
             elif isinstance(event, CacheCleared):
-                self._remove(backend, engine, [*engine.numbers])
+                self._clear(backend, engine)
                 engine.exact = True
             else:
                 engine.exact = isinstance(event, EventsComplete)
@@ -154,6 +154,13 @@ class CachedBlocks:
                 link = self._links[chunk]
                 self._index.seen(f"{link.model}@{backend}", chunk, link.tokens)
 
+    def _clear(self, backend: str, engine: _EngineBlocks) -> None:
+        """Remove all blocks, tens of thousands of them, of which few end a chunk."""
+        had, engine.present, engine.numbers = engine.present, {}, {}
+        engine.removed = OrderedDict.fromkeys([*engine.removed, *had][-_MOST_REMOVED:])
+        for number in self._chunks.keys() & had.keys():
+            self._lose(backend, number)
+
     def _remove(self, backend: str, engine: _EngineBlocks, hashes: Sequence[BlockHash]) -> None:
         for name in hashes:
             number = engine.numbers.pop(name, None)
@@ -165,8 +172,12 @@ class CachedBlocks:
                 engine.removed[number] = None
                 if len(engine.removed) > _MOST_REMOVED:
                     engine.removed.popitem(last=False)
-                for chunk in self._chunks.get(number, ()):
-                    self._index.gone(f"{self._links[chunk].model}@{backend}", chunk)
+                self._lose(backend, number)
+
+    def _lose(self, backend: str, number: int) -> None:
+        """Note that an engine no longer has a block."""
+        for chunk in self._chunks.get(number, ()):
+            self._index.gone(f"{self._links[chunk].model}@{backend}", chunk)
 
 
 def _numbers(lora: str, tokens: Sequence[int], size: int, before: int | None = None) -> Iterator[int]:
