@@ -76,7 +76,8 @@ class LlumnixLoad(StrategyByFigures):
         return Rank(FREE if load < threshold else FULL, locality, load)
 
     def _figures(self, instance: InstanceView, requirements: Requirements) -> PromptFigures:
-        tokens, chunks = requirements.estimated_tokens, chunks_of(requirements)
+        chunks = chunks_of(requirements)
+        tokens = max(requirements.estimated_tokens, len(chunks) * _CHUNK_TOKENS)  # chunks have the tools, too
         cached = min(tokens, self._prefixes.leading(instance.id, chunks) * _CHUNK_TOKENS) if chunks else 0
         return PromptFigures(
             tokens=tokens,

@@ -38,6 +38,7 @@ _ANSWER_EVERY_S: Final = 0.002
 """Thousands of short answers a second tell no more than some, and to learn from one takes a tenth of its time."""
 _AT_ONCE_S: Final = 0.001
 """A prompt that is probably read within this time counts as read when it is sent."""
+_CHARACTERS_PER_TOKEN: Final = 4
 _NOTHING: Final[Mapping[str, int]] = {}
 _PROMPTS: Final = PromptExtractor()
 """One object, so that it runs once for all strategies of this kind."""
@@ -98,27 +99,26 @@ class CacheAware(Strategy):
         self._only, self._picked = None, requirements
         self._prompt = prompt = prompt_of(requirements)
         self._cached = cached = self._prefixes.leading(prompt) if prompt is not None else _NOTHING
-        chosen = self._costs.pick(candidates, cached, requirements.estimated_tokens, requirements.stream)
+        chosen = self._costs.pick(candidates, cached, _tokens(requirements, prompt), requirements.stream)
         self._plain = chosen if self._costs.were_plain else None
         return chosen
 
     def placed(self, requirements: Requirements, chosen: Candidate) -> Placement | None:
         is_picked, is_plain, there = requirements is self._picked, chosen is self._plain, _NOTHING
         prompt = self._prompt if is_picked else prompt_of(requirements) if requirements.extra else None
-        engine = self._engines.used(chosen.backend)
+        engine, tokens = self._engines.used(chosen.backend), _tokens(requirements, prompt)
         if not is_plain and chosen.state in _WITHOUT_CACHE:
             self._prefixes.keep(chosen.replica, chosen.cache_kept)
             is_picked = False
         prefix: PrefixFacts | None = None
         if prompt is not None:
             there = self._cached if is_picked else self._prefixes.leading(prompt)
-            prefix = self._prefix(requirements.estimated_tokens, prompt, there, chosen.replica)
+            prefix = self._prefix(tokens, prompt, there, chosen.replica)
             self._sections.note(prompt)
             room = self._cache_tokens or chosen.load.cache_tokens or _CACHE_TOKENS
             if self._blocks.is_exact(chosen.backend):
                 room *= _TRUSTED
             self._prefixes.note(chosen.replica, prompt, room)
-        tokens = requirements.estimated_tokens
         if prefix is None:
             prefix = PrefixFacts(tokens, 0, 0, "new")
         unread = max(0, tokens - there.get(chosen.replica, 0))
@@ -132,15 +132,16 @@ class CacheAware(Strategy):
 
     def prefix(self, requirements: Requirements, chosen: Candidate) -> PrefixFacts | None:
         prompt = prompt_of(requirements)
+        tokens = _tokens(requirements, prompt)
         if prompt is None:
-            return PrefixFacts(requirements.estimated_tokens, 0, 0, "new")
+            return PrefixFacts(tokens, 0, 0, "new")
         there = self._prefixes.leading(prompt)
         if _is_empty(chosen):
             had = there.get(chosen.replica, 0)
             there = {replica: tokens for replica, tokens in there.items() if replica != chosen.replica}
             if had > max(there.values(), default=0):
-                return PrefixFacts(requirements.estimated_tokens, 0, had, "restarted")
-        return self._prefix(requirements.estimated_tokens, prompt, there, chosen.replica)
+                return PrefixFacts(tokens, 0, had, "restarted")
+        return self._prefix(tokens, prompt, there, chosen.replica)
 
     def _prefix(self, tokens: int, prompt: Prompt, there: Mapping[str, int], replica: str) -> PrefixFacts:
         """What ``replica`` has of ``prompt``, and why not more. ``there``: what each replica has."""
@@ -156,7 +157,8 @@ class CacheAware(Strategy):
 
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
         """Return what each candidate costs, in milliseconds; the score is less their sum and that of its priority."""
-        prompt, tokens = prompt_of(requirements), requirements.estimated_tokens
+        prompt = prompt_of(requirements)
+        tokens = _tokens(requirements, prompt)
         cached = self._prefixes.leading(prompt) if prompt is not None else _NOTHING
         explained = self._costs.explained(candidates, cached, tokens, requirements.stream)
         return [self._verdict(*each, cached, tokens) for each in zip(candidates, explained, strict=True)]
@@ -212,6 +214,12 @@ class CacheAware(Strategy):
             figures["writing_ms"] = round(1e3 * parts.writing, 3)
         figures |= {name: each for name, each in self._engines.rates(candidate.backend).items() if each}
         return Verdict(_score(cost), figures)
+
+
+def _tokens(requirements: Requirements, prompt: Prompt | None) -> int:
+    """The tokens of a prompt, as what engines have of it is counted: with its tools, which are in no message."""
+    tokens: int = requirements.estimated_tokens
+    return tokens if prompt is None else max(tokens, prompt.length // _CHARACTERS_PER_TOKEN)
 
 
 def _is_empty(candidate: Candidate) -> bool:

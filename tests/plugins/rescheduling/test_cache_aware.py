@@ -83,3 +83,20 @@ def test_an_instance_that_was_away_has_forgotten_everything() -> None:
 def test_without_it_no_request_is_read() -> None:
     assert not strategy("llumnix_load").extractors()
     assert len(cache_aware().extractors()) == 1
+
+
+def test_tools_that_all_instances_have_read_are_a_part_of_the_prompt() -> None:
+    """Tools are in no message, so the estimate of tokens leaves them out."""
+
+    def chat(text: str) -> Requirements:
+        tool = {"type": "function", "function": {"name": "read", "description": "x" * 20_000}}
+        needs = requirements(estimated_tokens=len(text) // 4)
+        ChunkExtractor(256).extract(request({"messages": [{"role": "user", "content": text}], "tools": [tool]}), needs)
+        return needs
+
+    instances = [with_room(name, 0) for name in "ab"]
+    made = cache_aware(*instances)
+    for text, candidate in (("y" * 4096, ABC[0]), ("z" * 4096, ABC[1])):
+        take_pick(made, chat(text), [candidate])
+    made.on_view(view(*instances), SETTINGS)
+    assert take_pick(made, chat("z" * 5000), ABC[:2]).backend == "b"

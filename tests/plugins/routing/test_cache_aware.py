@@ -14,6 +14,7 @@ from enginehouse.requests import Tokens
 from enginehouse.routing_facts import Placement
 from enginehouse_kit.testing import candidate, request, requirements
 from enginehouse_routing.cache_aware import CacheAware, Learning
+from enginehouse_routing.needs import TokensExtractor
 
 RATE = 1e-4
 """The seconds for a token that are assumed before any answer."""
@@ -390,3 +391,43 @@ def test_a_memory_that_cannot_be_read_changes_nothing(memory: bytes) -> None:
     with pytest.raises((msgspec.DecodeError, ValueError)):
         gateway.strategy.recall(memory)
     assert gateway.strategy.learned() == {}
+
+
+class Agent:
+    """A session: the same tools as all others, and more text with each turn."""
+
+    def __init__(self, gateway: Gateway, name: str) -> None:
+        self._gateway = gateway
+        self._texts = [name * 4096]
+
+    def turn(self) -> Requirements:
+        self._texts.append(f"more {len(self._texts)}" * 100)
+        body = {
+            "messages": [{"role": "user", "content": text} for text in self._texts],
+            "tools": [{"type": "function", "function": {"name": "read", "description": "x" * 65_536}}],
+        }
+        needs = requirements(stream=True)
+        for extractor in (TokensExtractor(), *self._gateway.strategy.extractors()):
+            extractor.extract(request(body), needs)
+        return needs
+
+
+def test_a_session_stays_where_it_is_although_all_engines_have_its_tools() -> None:
+    gateway, engines = Gateway(), fleet("a", "b")
+    first, second = Agent(gateway, "1"), Agent(gateway, "2")
+    for agent, engine in zip((first, second), engines, strict=True):
+        gateway.serve(agent.turn(), [engine])
+    assert [gateway.serve(each.turn(), engines) for each in (second, first, first, second)] == ["b", "a", "a", "b"]
+
+
+def test_tools_count_as_a_part_of_the_prompt() -> None:
+    gateway, engines = Gateway(), fleet("a", "b")
+    agent = Agent(gateway, "1")
+    gateway.serve(agent.turn(), engines)
+    needs = agent.turn()
+    facts = gateway.strategy.prefix(needs, engines[0])
+    assert facts is not None
+    assert facts.tokens > facts.cached > 16_384
+    [a, b] = gateway.strategy.explain(needs, engines)
+    assert (a.parts["cached_tokens"], b.parts["cached_tokens"]) == (facts.cached, 0)
+    assert b.parts["own_ms"] > 10 * a.parts["own_ms"]
