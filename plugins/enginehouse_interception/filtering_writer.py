@@ -196,7 +196,7 @@ class FilteringWriter(PassingWriter):
 
     def _filtered(self, filters: AnswerFilters, chunk: bytes, *, last: bool = False) -> bytes:
         """What passes of a piece of the stream. Raises what a filter raises, once what is before that is sent."""
-        if self in self._listening:
+        if self in self._listening and b"data:" in chunk:  # a heartbeat is silence too
             self._last = self._now()
         passed, error = filters.take(chunk, last=last)
         if error is not None:

@@ -151,3 +151,23 @@ def test_each_filter_learns_of_an_end_that_another_one_refuses() -> None:
     passing.broken({"code": "stopped"})
     passing.broken({"code": "later"})
     assert (first.told, last.told) == ([], [{"code": "stopped"}])
+
+
+def test_heartbeats_are_silence() -> None:
+    class Listens(AnswerFilter):
+        def silent(self, seconds: float) -> Passed:
+            heard.append(seconds)
+            return None
+
+    heard: list[float] = []
+    now = 0.0
+    memory, listening = EngineMemory(), dict[FilteringWriter, None]()
+    terms = InForce(Interceptor(), PluginId("interceptor", "own"), 1.0, passes=False, outer=False)
+    writer = FilteringWriter(Client(), memory, "/v1/chat/completions", listening, lambda: now)
+    writer.filter_with([Stage(Listens(), terms, memory)])
+    writer.start(200, b"content-type: text/event-stream\r\n", None)
+    for now, piece in ((5.0, chunk("hi")), (10.0, b": ping\n\n"), (20.0, b"")):
+        if piece:
+            writer.write(piece)
+        writer.tell_silence(now)
+    assert heard == [0.0, 5.0, 15.0]
