@@ -15,7 +15,7 @@ from enginehouse_interceptors.kept_answers import KeepingFilter, KeptAnswers
 from enginehouse_kit.interceptors import Answer, AnswerFilter, InterceptedRequest, Interceptor, Join, Refuse
 
 _MOST = 10_000
-"""Idempotency keys that are remembered."""
+"""Requests in flight, and idempotency keys, that are remembered."""
 
 
 class JoinDuplicates(Interceptor):
@@ -24,7 +24,8 @@ class JoinDuplicates(Interceptor):
     The same are requests of one caller with the same body, or with the same ``Idempotency-Key``; if their bodies
     differ then, the later one is refused. Clients choose the ids of requests: none joins an id that several have.
 
-    ``_live``: the ids of requests in flight, by what they ask. ``_names``: how many of them have an id.
+    ``_live``: the ids of requests in flight, by what they ask. ``_asked``: all of both, and a few that were refused.
+    ``_names``: how many of these have an id.
     """
 
     class Config(msgspec.Struct, frozen=True):
@@ -37,6 +38,7 @@ class JoinDuplicates(Interceptor):
         self._answers = KeptAnswers(config.keep, config.most_bytes)
         self._largest = config.most_bytes // 10
         self._live: dict[bytes, str] = {}
+        self._asked: OrderedDict[tuple[bytes, str], None] = OrderedDict()
         self._names: Counter[str] = Counter()
         self._bodies: OrderedDict[bytes, bytes] = OrderedDict()
 
@@ -48,20 +50,32 @@ class JoinDuplicates(Interceptor):
         if (found := self._answers.find(key)) is not None:
             return found
         first = self._live.get(key)
-        return None if first is None or self._names[first] > 1 else Join(first)
+        if first is not None and self._names[first] == 1:
+            return Join(first)
+        self._begun(key, request.headers["x-request-id"])
+        return None
 
     def answer(self, request: InterceptedRequest) -> AnswerFilter:
         key, name = key_of(request), request.headers["x-request-id"]
-        self._live[key] = name  # not before: a request that is refused has no filter, and would never end
-        self._names[name] += 1
+        self._begun(key, name)  # an earlier one may never have got so far
         return KeepingFilter(self._answers, key, self._largest, partial(self._ended, key, name))
+
+    def _begun(self, key: bytes, name: str) -> None:
+        self._live[key] = name
+        if (key, name) not in self._asked:
+            self._asked[key, name] = None
+            self._names[name] += 1
+        if len(self._asked) > _MOST:
+            self._ended(*next(iter(self._asked)))
 
     def _ended(self, key: bytes, name: str) -> None:
         if self._live.get(key) == name:
             del self._live[key]
-        self._names[name] -= 1
-        if not self._names[name]:
-            del self._names[name]
+        if (key, name) in self._asked:
+            del self._asked[key, name]
+            self._names[name] -= 1
+            if not self._names[name]:
+                del self._names[name]
 
     def _differs(self, name: str, key: bytes) -> bool:
         """Whether another request had this idempotency key."""

@@ -158,21 +158,33 @@ def test_after_an_error_a_request_is_sent_again() -> None:
     assert before(it, request("r2")) is None
 
 
-def test_only_requests_that_engines_get_are_joined() -> None:
+def test_a_request_that_was_refused_later_is_not_joined_for_ever() -> None:
     it = create("interceptor", "join_duplicates")
     assert before(it, request("r1")) is None
-    assert before(it, request("r2")) is None, "the first may have been refused"
+    assert before(it, request("r2")) == Join("r1"), "the gateway lets it go its own way"
     filter_of(it, request("r2"))
     assert before(it, request("r3")) == Join("r2")
+
+
+def test_the_id_of_a_request_that_was_refused_leads_to_no_other_one() -> None:
+    it = create("interceptor", "join_duplicates")
+    assert before(it, request("same", n=1)) is None
+    assert before(it, request("same", n=2)) is None
+    filter_of(it, request("same", n=2))
+    assert before(it, request("r3", n=1)) is None
 
 
 def test_an_id_that_two_requests_have_is_not_joined() -> None:
     it = create("interceptor", "join_duplicates")
     first = filter_of(it, request("same", n=1))
-    filter_of(it, request("same", caller="ann", n=2))
+    second = filter_of(it, request("same", caller="ann", n=2))
     assert before(it, request("r3", caller="ann", n=2)) is None, "this may be the first one's answer"
+    assert before(it, request("r4", caller="ann", n=2)) == Join("r3")
     first.broken({"code": "client_left"})
-    assert before(it, request("r3", caller="ann", n=2)) == Join("same")
+    filter_of(it, request("same", n=3))
+    assert before(it, request("r5", n=3)) is None, "the other one is still there"
+    second.broken({"code": "client_left"})
+    assert before(it, request("r6", n=3)) == Join("r5")
 
 
 def test_an_idempotency_key_is_for_one_body() -> None:
