@@ -54,7 +54,8 @@ def _show(body: bytes, cards: Cards) -> Any:
     wanted = named.model or named.name
     if not wanted:
         raise InvalidRequest("model is required", param="model")
-    card = next((card for card in cards if wanted in (card["id"], f"{card['id']}:latest")), None)
+    by_name = {card["id"]: card for card in cards}
+    card = by_name.get(_served(wanted, by_name.__contains__))
     if card is None:
         raise ModelNotFound(wanted)
     length = card.get("max_model_len")

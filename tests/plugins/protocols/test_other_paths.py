@@ -78,6 +78,16 @@ def test_ollama_shows_what_a_model_can() -> None:
         Ollama().page("POST", "/api/show", b"{}", [CARD])
 
 
+@pytest.mark.parametrize(("served", "asked"), [("m", "m"), ("m", "m:latest"), ("m:latest", "m"), ("m:1b", "m:1b")])
+def test_ollama_shows_a_model_with_and_without_latest(served: str, asked: str) -> None:
+    other = {**CARD, "id": f"{served}x"}
+    cards = [other, {**CARD, "id": served, "max_model_len": 7}]
+    shown = json.loads(Ollama().page("POST", "/api/show", json.dumps({"model": asked}).encode(), cards))
+    assert shown["model_info"]["llama.context_length"] == 7
+    with pytest.raises(ModelNotFound):
+        Ollama().page("POST", "/api/show", json.dumps({"model": asked}).encode(), [other])
+
+
 @pytest.mark.parametrize(
     ("said", "meant"),
     [(None, None), (30, 30.0), ("5m", 300.0), ("1h30m", 5400.0), ("0", 0.0), (0, 0.0), ("90", 90.0), ("1.5s", 1.5)],
