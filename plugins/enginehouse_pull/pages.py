@@ -7,6 +7,7 @@ wherever its engine has it from.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
@@ -71,10 +72,11 @@ async def _lines(
         yield _SUCCESS
         return
     state, news = dict[str, Any](), asyncio.Event()
+    digest = f"sha256:{hashlib.sha256(name.encode()).hexdigest()}"  # of the whole; Ollama's command shows a part of it
 
     def show(done: int, total: int | None) -> None:
         size = {} if total is None else {"total": total}
-        state.update(status=f"pulling {name}", digest=name, completed=done, **size)
+        state.update(status=f"pulling {name}", digest=digest, completed=done, **size)
         news.set()
 
     pulling = asyncio.ensure_future(_pulled(models, name, turn, show))

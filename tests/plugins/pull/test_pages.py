@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,6 +61,7 @@ async def test_a_model_is_pulled_with_its_progress_and_deleted(client: httpx.Asy
     lines = [json.loads(line) for line in answer.text.splitlines()]
     assert (lines[0], lines[-1]) == ({"status": "pulling manifest"}, {"status": "success"})
     assert (lines[-2]["completed"], lines[-2]["total"]) == (len(WEIGHTS), len(WEIGHTS))
+    assert re.fullmatch("sha256:[0-9a-f]{64}", lines[-2]["digest"]), "older commands of Ollama fail for a shorter one"
     assert weights(tmp_path)
     assert (await client.request("DELETE", "/api/delete", json={"model": "llama3.2:1b"})).status_code == 200
     assert not weights(tmp_path)
