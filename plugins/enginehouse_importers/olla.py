@@ -74,7 +74,8 @@ def convert(text: str, file: str = "") -> Converted:
     top = Table(read_yaml(text, file), (), notes)
     discovery, proxy = top.table("discovery"), top.table("proxy")
     backends, checks = _backends(discovery.table("static"))
-    aliases = {name: table for name, table in top.mapping("model_aliases").items() if isinstance(table, list)}
+    named = top.table("model_aliases")
+    aliases = {name: targets for name in named.names() if (targets := named.texts(name))}
     sections = {
         "server": _server(top.table("server")),
         "telemetry": _telemetry(top.table("logging")),

@@ -388,6 +388,12 @@ def test_the_lowest_priority_of_olla_is_the_last(tmp_path: Path) -> None:
     assert {name: each.priority for name, each in config.backends.items()} == {"p0": 100, "p1": 99, "p100": 0}
 
 
+def test_aliases_of_olla_that_are_no_lists_of_names_are_noted(tmp_path: Path) -> None:
+    found = olla.convert("model_aliases: {good: [a, 7], empty: [], holed: [a, null], text: a}")
+    assert checked(found, tmp_path).routing.aliases == {"good": ["a", "7"]}
+    assert [note.key for note in found.notes] == ["model_aliases.holed", "model_aliases.text"]
+
+
 def test_deployments_of_litellm_with_other_limits_are_other_backends(tmp_path: Path) -> None:
     text = """
 model_list:
