@@ -20,7 +20,9 @@ from enginehouse_pull.download import RemoteFile, download, inner_path, refusal
 from enginehouse_pull.web import Refused, read
 
 HUB = "https://huggingface.co"
-_NAME = re.compile(r"(?:https?://)?(?:hf\.co|huggingface\.co)/(?P<repo>\w[\w.-]*/\w[\w.-]*)(?::(?P<quant>[\w.-]+))?/?")
+_NAME = re.compile(
+    r"(?:https?://)?(?:hf\.co|huggingface\.co)/(?P<repo>\w[\w.-]*/\w[\w.-]*)(?::(?P<quant>[\w.-]+))?/?", re.ASCII
+)
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})$")
 _PREFERRED = ("Q4_K_M", "Q4_K_S", "Q4_0", "Q5_K_M", "Q8_0", "F16", "BF16")
 """What is taken where the name has no quantisation, the best compromise of size and quality first."""

@@ -19,7 +19,8 @@ from enginehouse_pull.web import Refused, read
 
 _NAME = re.compile(
     r"(?:(?:https?://)?(?:ollama\.com|registry\.ollama\.ai)/(?:(?P<user>\w[\w.-]*)/)?)?"
-    r"(?P<model>\w[\w.-]*)(?::(?P<tag>[\w.-]+))?"
+    r"(?P<model>\w[\w.-]*)(?::(?P<tag>[\w.-]+))?",
+    re.ASCII,
 )
 _MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 _MODEL, _PROJECTOR = "application/vnd.ollama.image.model", "application/vnd.ollama.image.projector"

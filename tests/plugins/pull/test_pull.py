@@ -175,9 +175,10 @@ def test_a_folder_that_cannot_be_written_is_told(hub: PlayedHub, tmp_path: Path)
         models.pull(GEMMA, lambda done, total: None)
 
 
-def test_an_address_that_is_none_is_no_model(puller: Puller) -> None:
+@pytest.mark.parametrize("name", ["http://[x/model.gguf", "modèle", "hf.co/orgé/repo"])
+def test_a_name_that_no_address_can_have_is_no_model(puller: Puller, name: str) -> None:
     with pytest.raises(PullFailed, match="is not the name of a model"):
-        puller.pull("http://[x/model.gguf")
+        puller.pull(name)
 
 
 def test_no_name_is_no_model(puller: Puller) -> None:
