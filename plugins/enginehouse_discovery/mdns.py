@@ -16,6 +16,7 @@ import msgspec
 
 from enginehouse import ConfigError, Period
 from enginehouse.backends import FoundBackend
+from enginehouse.runtime import run_within
 from enginehouse_kit.discoverers import Discoverer
 
 if TYPE_CHECKING:
@@ -77,8 +78,8 @@ class MdnsDiscoverer(Discoverer):
             AsyncServiceBrowser(zeroconf.zeroconf, types, handlers=[found.changed])
             pause = _FIRST_LOOK_S
             while True:
-                with suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(found.news.wait(), pause)
+                with suppress(TimeoutError):
+                    await run_within(pause, found.news.wait())  # wait_for may lose the cancellation of a reload
                     await asyncio.sleep(min(_OTHERS_S, config.interval))
                 pause = config.interval
                 if announcing.done():

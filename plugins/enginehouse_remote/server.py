@@ -117,8 +117,8 @@ class RemoteServer(ModelServer):
     async def _wait_until_listed(self, engine: EventClient, model: str) -> None:
         within = _LISTED_WITHIN_S if self._loading.answers_when_loaded else None
         try:
-            await asyncio.wait_for(self._until(partial(self._is_loaded, engine, model)), within)
-        except asyncio.TimeoutError:
+            await run_within(within, self._until(partial(self._is_loaded, engine, model)))
+        except TimeoutError:
             raise LoadFailed(
                 f"{self.name} says that it has loaded '{model}', but does not list it among its loaded models"
             ) from None

@@ -140,6 +140,27 @@ async def test_a_server_that_hangs_while_it_unloads_is_left_at_once() -> None:
     assert engine.state is ReplicaState.STOPPED  # else it asks on
 
 
+async def test_a_load_that_is_abandoned_when_its_model_is_listed_holds_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the gateway would take the model for one that it still has, and never find it."""
+    scene = RemoteSetting()
+    loading = asyncio.ensure_future(scene.load("a"))
+    listed = scene.server._is_loaded
+
+    async def listed_and_abandoned(engine: EventClient, model: str) -> bool:
+        loading.cancel()
+        return await listed(engine, model)
+
+    monkeypatch.setattr(scene.server, "_is_loaded", listed_and_abandoned)
+    await asyncio.wait({loading})
+    assert loading.cancelled()
+    monkeypatch.undo()
+    scene.found.clear()
+    await scene.server.refresh()
+    assert set(scene.found) == {"a"}
+
+
 async def test_a_load_that_was_abandoned_leaves_the_output_of_its_successor() -> None:
     scene = RemoteSetting()
     scene.driver.lists = False
