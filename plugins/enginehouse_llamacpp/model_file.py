@@ -25,6 +25,8 @@ _BYTES_PER_BLOCK = {
     "iq4_nl": 18,
 }
 """The size of 32 numbers in the KV cache (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md)."""
+_GREATEST, _MOST_BYTES = 1 << 31, 1 << 62
+"""A file may say anything. Processes of the gateway tell each other what follows from it in integers of 64 bits."""
 FILE_TYPES = {
     0: "F32",
     1: "F16",
@@ -90,7 +92,7 @@ def model_facts(spec: LaunchSpec) -> ModelFacts:
             embeddings=True if options.embedding or computes_embeddings(header) else None,
         ),
         quantization=quantization(header),
-        memory=size + _kv_cache_bytes(header, options, context),
+        memory=min(size + _kv_cache_bytes(header, options, context), _MOST_BYTES),
         size=size,
     )
 
@@ -134,15 +136,15 @@ def _kv_cache_bytes(header: Mapping[str, Any], options: LlamaCppOptions, context
 def _kv_heads(per_layer: object, layers: int, heads: int) -> int:
     """The KV heads of all layers together. A file has one number for all layers, one for each, or none."""
     if isinstance(per_layer, list):
-        return sum(per_layer)
+        return sum(value for value in per_layer if isinstance(value, int))
     return layers * (per_layer if isinstance(per_layer, int) else heads)
 
 
 def _figure(header: Mapping[str, Any], key: str) -> int | None:
     value = _value(header, key)
-    if isinstance(value, list) and value:
-        value = max(value)
-    return value if isinstance(value, int) and value > 0 else None
+    values = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, int)]
+    greatest = max(values, default=0)
+    return greatest if 0 < greatest <= _GREATEST else None
 
 
 def _value(header: Mapping[str, Any], key: str) -> Any:

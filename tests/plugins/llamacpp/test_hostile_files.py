@@ -8,8 +8,11 @@ import time
 import tracemalloc
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from enginehouse.drivers import LaunchSpec
+from enginehouse_llamacpp import LlamaCppDriver
 from enginehouse_llamacpp.found_models import find_models
 from enginehouse_llamacpp.gguf_header import GgufError, read_gguf_header
 from tests.support.gguf_header import gguf_text
@@ -83,3 +86,31 @@ def test_a_file_that_is_cut_short_says_so(tmp_path: Path, share: float) -> None:
     os.truncate(file, int(file.stat().st_size * share))
     with pytest.raises(GgufError, match=r"is cut short: it has .* bytes"):
         read_gguf_header(file)
+
+
+def number(key: str, value: int) -> bytes:
+    return gguf_text(key) + struct.pack("<IQ", 10, value)
+
+
+def nested(key: str) -> bytes:
+    """A list of a list and of a text."""
+    return gguf_text(key) + listed(9, 2, (4, 1)) + struct.pack("<IIQ", 3, 8, 1) + gguf_text("a")
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [
+        [number(f"x.{key}", (1 << 64) - 1) for key in ("context_length", "block_count", "embedding_length")],
+        [number(f"x.{key}", 1 << 31) for key in ("context_length", "block_count", "embedding_length")],
+        [nested(f"x.{key}") for key in ("block_count", "attention.head_count_kv", "pooling_type")],
+    ],
+    ids=["of 64 bits", "of 31 bits", "lists"],
+)
+def test_figures_that_mean_nothing_harm_nobody(tmp_path: Path, figures: list[bytes]) -> None:
+    """Processes of the gateway tell each other what follows from them in MessagePack."""
+    file = tmp_path / "odd.gguf"
+    name = gguf_text("general.architecture") + struct.pack("<I", 8) + gguf_text("x")
+    file.write_bytes(BEGIN + struct.pack("<Q", 1 + len(figures)) + name + b"".join(figures))
+    facts = LlamaCppDriver().inspect(LaunchSpec(model="m", path=str(file), port=1))
+    assert msgspec.msgpack.encode(facts)
+    assert [model.name for model in find_models(file)] == ["odd"]
