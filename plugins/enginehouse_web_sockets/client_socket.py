@@ -152,10 +152,10 @@ class ClientWebSocket(asyncio.Protocol):
             if self._farewell is not None:
                 return self._farewell
             self._changed.clear()
+            self._whole = 0
             if self._unread:
                 self._parse()
                 continue
-            self._whole = 0
             self._count()
             if not self._reads:
                 self._reads = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tracemalloc
 import zlib
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -150,7 +151,7 @@ async def test_a_client_that_reads_no_refusal_is_cut_off(monkeypatch: pytest.Mon
     await until(lambda: opened.transport.aborted)
 
 
-async def test_compressed_messages_are_inflated_one_after_the_other() -> None:
+async def test_compressed_messages_are_inflated_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """They arrive together, and take a thousand times their bytes."""
     opened, taken = Opened(), asyncio.Event()
     lengths: list[int] = []
@@ -176,9 +177,12 @@ async def test_compressed_messages_are_inflated_one_after_the_other() -> None:
     finally:
         tracemalloc.stop()
     assert not opened.transport.reads
+    held: list[int] = []
+    monkeypatch.setattr(opened.socket, "_share", SimpleNamespace(hold=held.append))
     taken.set()
     await until(lambda: opened.transport.written.endswith(b"\x88\x02\x03\xe8"))
     assert lengths == [1 << 20] * 20
+    assert max(held) < 6 << 20, "what its receiver has done with counts no longer"
 
 
 async def test_a_client_whose_messages_nobody_takes_any_more_can_still_close() -> None:
