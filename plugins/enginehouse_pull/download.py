@@ -166,6 +166,7 @@ class _Download:
         part.seek(0)
         while self._file.sha256 and (piece := part.read(_PIECE)):
             self._digest.update(piece)
+            self._progress(part.tell())  # raises if nobody waits any more: a large part takes a minute
         if not self._file.sha256 or self._size is None or part.tell() > self._size:
             self._begin_anew(part)
         return part.tell()

@@ -239,6 +239,26 @@ def test_a_server_that_gives_nothing_more_is_given_up_and_later_continued(
     assert [headers.get("Range") for path, headers in hub.asked if "Q8_0" in path] == ["bytes=1500000-"]
 
 
+def test_a_large_part_is_read_only_while_somebody_waits(
+    puller: Puller, hub: PlayedHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    hub.breaks_after = [2_200_000, 0, 0, 0, 0, 0]
+    with pytest.raises(PullFailed):
+        puller.pull(GEMMA + ":Q8_0")
+
+    class Left(Exception):
+        pass
+
+    def leave(done: int, total: int | None) -> None:
+        raise Left(f"at {done}")
+
+    hub.asked.clear()
+    with pytest.raises(Left, match=f"at {1 << 20}"):
+        puller.models.pull(GEMMA + ":Q8_0", leave)
+    assert files(hub) == []
+
+
 def test_a_wrong_checksum_leaves_nothing(puller: Puller, hub: PlayedHub) -> None:
     hub.claims["gemma-Q8_0.gguf"] = {"oid": "0" * 64}
 
