@@ -8,7 +8,6 @@ import msgspec
 
 from enginehouse import Capabilities
 from enginehouse.drivers import EngineClient, LoadedModel, ServedModel
-from enginehouse.errors import LoadFailed
 from enginehouse_kit.drivers import LoadingDriver, read_json
 
 
@@ -43,7 +42,7 @@ class LemonadeDriver(LoadingDriver):
         """``POST /v1/unload``. One that somebody else has unloaded is not found."""
         refusal = await _refusal(engine, "/v1/unload", model)
         if refusal and model in {each.name for each in await self.loaded(engine)}:
-            raise LoadFailed(f"Lemonade did not unload '{model}': {refusal}")
+            raise self.unload_failed(model, refusal)
 
 
 class _Model(msgspec.Struct):
@@ -85,7 +84,8 @@ class _Said(msgspec.Struct):
     error: str | dict[str, object] = ""
 
     def reason(self) -> str:
-        return self.message or str(self.error.get("message") if isinstance(self.error, dict) else self.error)
+        error = self.error.get("message") if isinstance(self.error, dict) else self.error
+        return self.message or str(error or "")
 
 
 async def _refusal(engine: EngineClient, path: str, model: str) -> str:

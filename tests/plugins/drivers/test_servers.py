@@ -20,6 +20,7 @@ from enginehouse_openai.lemonade import LemonadeDriver
 from enginehouse_openai.litellm import LiteLLMDriver
 from enginehouse_openai.tabbyapi import TabbyAPIDriver
 from tests.plugins.drivers.played_servers import PlayedKobold, PlayedLemonade, PlayedLiteLLM, PlayedTabby
+from tests.support.fake_engines import FakeClient
 
 DRIVERS: Sequence[tuple[type[Driver], type[PlayedServer]]] = [
     (LemonadeDriver, PlayedLemonade),
@@ -73,6 +74,10 @@ class TestLemonade:
             ask(LemonadeDriver(), server, "load", "Qwen3-4B-GGUF")
         with pytest.raises(LoadFailed, match="Model not found: gone"):
             ask(LemonadeDriver(), server, "load", "gone")
+
+    async def test_a_failure_without_words_tells_its_status(self) -> None:
+        with pytest.raises(LoadFailed, match="status 200"):
+            await LemonadeDriver().load(FakeClient({"/v1/load": {"status": "error", "error": {"code": 5}}}), "m")
 
 
 class TestTabbyAPI:
