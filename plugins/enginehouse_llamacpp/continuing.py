@@ -130,7 +130,7 @@ class TokenFinder:
 
     def __init__(self) -> None:
         self._unmade: dict[str, dict[str, int | None]] = {}  # for each model; None: looked up in vain
-        self._looking_up = asyncio.Lock()  # when an engine dies, many streams need the same tokens
+        self._looking_up: dict[str, asyncio.Lock] = {}  # when an engine dies, many streams need the same tokens
 
     async def find(self, engine: EngineClient, model: str, pieces: Sequence[str]) -> FoundTokens | None:
         """The tokens of ``pieces``; ``None`` if the engine does not tell them."""
@@ -143,11 +143,12 @@ class TokenFinder:
             if found is None:
                 return None
             several = {piece for piece, tokens in zip(pieces, found, strict=True) if _is_several_texts(tokens)}
-            async with self._looking_up:
-                if len(unmade) > _MOST_REMEMBERED:
-                    unmade.clear()
-                if missing := several - unmade.keys():
-                    unmade |= dict.fromkeys(missing) | await _looked_up(engine, model, missing)
+            if several - unmade.keys():
+                async with self._looking_up.setdefault(model, asyncio.Lock()):
+                    if len(unmade) > _MOST_REMEMBERED:
+                        unmade.clear()
+                    if missing := several - unmade.keys():
+                        unmade |= dict.fromkeys(missing) | await _looked_up(engine, model, missing)
         except UpstreamError:  # an older server
             return None
         ids: list[int] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from enginehouse.drivers import EngineResponse, PartialAnswer
 from enginehouse.errors import CannotContinue
 from enginehouse_llamacpp import LlamaCppDriver
 from enginehouse_llamacpp.continuing import TokenFinder
+from tests.support.waiting import within
 
 WORDS: list[str | bytes] = ["<s>", "H", "el", "Hel", "lo", " lo", "\n", " ", "ก", "า", "กา", b"\xf0\x9f", b"\x98\x80"]
 UNMADE = frozenset({"กา"})
@@ -88,6 +90,26 @@ async def test_a_token_that_the_tokenizer_never_makes_is_looked_up_once() -> Non
         assert tokens is not None
         assert (list(tokens.ids), tokens.exact) == ([1, 10], True)
     assert engine.asked == [["H", "กา"], list(range(len(WORDS))), ["H", 10]]
+
+
+class Hanging(Tokenizer):
+    """Answers no question for its models."""
+
+    async def request(self, method: str, path: str, body: bytes = b"") -> EngineResponse:
+        if path == "/v1/models":
+            await asyncio.Event().wait()
+        return await super().request(method, path, body)
+
+
+@pytest.mark.parametrize(("model", "pieces"), [("m", ["H", "el"]), ("other", ["H", "กา"])])
+async def test_an_engine_that_hangs_holds_up_only_streams_that_need_the_same(model: str, pieces: list[str]) -> None:
+    finder = TokenFinder()
+    hanging = asyncio.ensure_future(finder.find(Hanging(), "m", ["กา"]))
+    await asyncio.wait({hanging}, timeout=0.01)
+    tokens = await within(finder.find(Tokenizer(), model, pieces))
+    assert tokens is not None
+    assert tokens.exact
+    hanging.cancel()
 
 
 async def test_a_text_that_is_no_token_is_looked_up_once() -> None:
