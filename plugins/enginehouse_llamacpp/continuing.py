@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -160,7 +160,7 @@ class TokenFinder:
 
 class _Token(msgspec.Struct):
     id: int
-    piece: str | list[int]
+    piece: str | list[Annotated[int, msgspec.Meta(ge=0, le=255)]]
 
     @property
     def text(self) -> bytes:

@@ -92,6 +92,14 @@ async def test_a_token_that_the_tokenizer_never_makes_is_looked_up_once() -> Non
     assert engine.asked == [["H", "กา"], list(range(len(WORDS))), ["H", 10]]
 
 
+async def test_an_engine_that_answers_what_is_no_byte_tells_no_tokens() -> None:
+    class Odd(Tokenizer):
+        def _tokens(self, question: Any) -> Any:
+            return [{"id": 1, "piece": [300]}]
+
+    assert await TokenFinder().find(Odd(), "m", ["H"]) is None
+
+
 class Hanging(Tokenizer):
     """Answers no question for its models."""
 
