@@ -7,6 +7,8 @@ import logging
 _log = logging.getLogger(__name__)
 _LONGEST = 300
 _LOGGERS = ("opentelemetry", "urllib3")
+_OF_CLIENTS = "opentelemetry.trace"
+"""Its loggers tell what is wrong with a client's ``tracestate``, which is no reason of a failure."""
 
 
 class LastWords(logging.Handler):
@@ -17,7 +19,8 @@ class LastWords(logging.Handler):
         self._text = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._text = self._text or record.getMessage()
+        if not record.name.startswith(_OF_CLIENTS):
+            self._text = self._text or record.getMessage()
 
     def listen(self) -> None:
         """Take the place of all handlers of the exporters' loggers."""

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, MetricExportResult
 
@@ -136,3 +137,10 @@ def test_an_exporter_without_a_gateway_tries_no_more(monkeypatch: pytest.MonkeyP
     pipe = io.BytesIO(frame(RequestBatch(0, [traced()])))
     ExportLoop(SETTINGS, reports.append, lambda: None, pause=lambda: False).run(pipe)
     assert [report.failed for report in reports] == [1]
+
+
+def test_what_a_client_writes_into_its_tracestate_is_no_reason(words: LastWords) -> None:
+    words.listen()
+    state = msgspec.structs.replace(traced(), state=b"\x9b2J=,,;")
+    export_loop.spans(state, 0)
+    assert words.take() == "no reason was given"
