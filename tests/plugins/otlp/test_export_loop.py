@@ -16,7 +16,7 @@ from enginehouse_otlp.messages import ExportSettings, MetricBatch, Report, Reque
 from enginehouse_otlp.process import export_loop
 from enginehouse_otlp.process.collector_state import LastWords
 from enginehouse_otlp.process.export_loop import ExportLoop
-from enginehouse_otlp.process.spans import Span
+from enginehouse_otlp.process.spans import Span, spans
 
 SETTINGS = ExportSettings("console", "", "", {}, "", "0", 1.0)
 
@@ -142,5 +142,5 @@ def test_an_exporter_without_a_gateway_tries_no_more(monkeypatch: pytest.MonkeyP
 def test_what_a_client_writes_into_its_tracestate_is_no_reason(words: LastWords) -> None:
     words.listen()
     state = msgspec.structs.replace(traced(), state=b"\x9b2J=,,;")
-    export_loop.spans(state, 0)
+    spans(state, 0)
     assert words.take() == "no reason was given"
