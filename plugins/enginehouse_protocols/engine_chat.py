@@ -174,7 +174,7 @@ def read_usage(usage: Any) -> Usage:
         _count(usage, "prompt_tokens"),
         _count(prompt, "cached_tokens"),
         _count(usage, "completion_tokens"),
-        _count(output, "reasoning_tokens"),
+        _count(output, "reasoning_tokens") or _count(usage, "reasoning_tokens"),  # the latter is SGLang's
     )
 
 

@@ -41,7 +41,9 @@ _OPTIONS = {
     "presence_penalty": "presence_penalty",
     "frequency_penalty": "frequency_penalty",
 }
-"""Options that have a name in OpenAI's requests, or in those of the engines. Others concern the launch of a model."""
+"""Options that have a name in OpenAI's requests, or in those of the engines."""
+_PENALTY: Final = "repeat_penalty"
+"""The option that llama.cpp knows by this name alone, and others by theirs."""
 _IMAGES = {b"/9j/": "jpeg", b"iVBOR": "png", b"R0lGO": "gif", b"UklGR": "webp"}
 """The beginnings of images in base64."""
 _PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
@@ -143,6 +145,8 @@ def _fields(body: _Body, model: str) -> dict[str, Any]:
         endless = name == "num_predict" and isinstance(value, int) and value < 0  # as many as fit
         if name in _OPTIONS and value is not None and not endless:
             fields[_OPTIONS[name]] = value
+            if name == _PENALTY:
+                fields[name] = value
     if body.format == "json":
         fields["response_format"] = {"type": "json_object"}
     elif isinstance(body.format, dict):

@@ -268,7 +268,8 @@ def test_options_formats_and_thinking_of_ollama() -> None:
     turns = [{"role": "user", "content": "hi", "images": [PNG]}]
     body = {"model": "m:latest", "messages": turns, "format": schema, "think": True, "options": options}
     chat = asked(translated(Ollama(), "/api/chat", body))
-    assert (chat["model"], chat["max_tokens"], chat["repetition_penalty"]) == ("m", 7, 1.1)
+    assert (chat["model"], chat["max_tokens"]) == ("m", 7)
+    assert (chat["repetition_penalty"], chat["repeat_penalty"]) == (1.1, 1.1), "llama.cpp knows only the latter"
     assert chat["response_format"]["json_schema"]["schema"] == schema
     assert chat["chat_template_kwargs"] == {"enable_thinking": True, "thinking": True}
     assert chat["messages"][0]["content"][1]["image_url"]["url"].startswith("data:image/png;base64,")
@@ -518,3 +519,11 @@ def test_a_part_without_a_text_begins_no_block() -> None:
     parts = [{"type": "text", "text": "a"}, *nothing, {"type": "text", "text": "b"}]
     events = sse(streamed(message({"role": "user", "content": "hi"}, stream=True), [delta(content=parts)]))
     assert [each["content_block"]["type"] for each in events if each["type"] == "content_block_start"] == ["text"]
+
+
+@pytest.mark.parametrize("usage", [{"reasoning_tokens": 5}, {"completion_tokens_details": {"reasoning_tokens": 5}}])
+def test_tokens_of_reasoning_are_told(usage: dict[str, Any]) -> None:
+    translation = translated(Responses(), "/v1/responses", {"model": "m", "input": "hi"})
+    choices = [{"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}]
+    response = json.loads(translation.answer({"choices": choices, "usage": {"completion_tokens": 9, **usage}}))
+    assert response["usage"]["output_tokens_details"] == {"reasoning_tokens": 5}
