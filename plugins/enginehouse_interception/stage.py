@@ -186,7 +186,7 @@ class Stage:
 
     def event(self, event: Event, size: int) -> Sequence[Event]:
         """What goes on of an event of ``size`` bytes."""
-        if not self._events or self._failed:
+        if not self._events:
             return (event,)
         said = self._say("event", self._filter.event, event)
         if said is None:

@@ -171,3 +171,21 @@ def test_heartbeats_are_silence() -> None:
             writer.write(piece)
         writer.tell_silence(now)
     assert heard == [0.0, 5.0, 15.0]
+
+
+def test_what_a_filter_held_before_it_failed_passes_first() -> None:
+    class Holds(AnswerFilter):
+        def event(self, event: Event) -> Passed:
+            return None
+
+        def silent(self, seconds: float) -> Passed:
+            raise ValueError("no")
+
+    memory = EngineMemory()
+    terms = InForce(Interceptor(), PluginId("interceptor", "own"), 1.0, passes=True, outer=False)
+    passing = AnswerFilters([Stage(Holds(), terms, memory)], HeldAnswer(memory, "answer", 1 << 20), chat=True)
+    assert passing.take(chunk("one")) == (b"", None)
+    assert passing.silent(1.0) == b""
+    passed, _ = passing.take(chunk("two"))
+    assert passed.index(b"one") < passed.index(b"two")
+    assert memory.held == 0
