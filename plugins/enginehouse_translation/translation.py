@@ -62,13 +62,12 @@ class TranslatedExchange(OpenExchange):
             return
         try:
             request = self._request(body, caller)
-        except RequestError as error:
-            self._open_refused().cancel(error)
-            return
-        if isinstance(request, Awaitable):
-            self._waiting = asyncio.ensure_future(self._begin_later(request, body, caller))
-        else:
-            self._begin(request, body, caller)
+            if isinstance(request, Awaitable):
+                self._waiting = asyncio.ensure_future(self._begin_later(request, body, caller))
+            else:
+                self._begin(request, body, caller)
+        except Exception as error:
+            self._open_refused().cancel(known(error, self._protocol))
 
     def _request(self, body: bytes, caller: AdmittedCaller | None) -> Asked | Awaitable[Asked]:
         protocol, backends = self._protocol, self._native_backends(body)

@@ -121,6 +121,21 @@ async def test_a_protocol_that_raises_ends_its_request_at_once(
     assert (await gateway.ask(gateway.post({"messages": HELLO}))).status == 200
 
 
+async def test_a_protocol_that_translates_to_nothing_ends_its_request_at_once(
+    house: OpenGateway, engine: StartEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Nothing(Raises):
+        def translate(self, request: ProtocolRequest) -> Any:
+            return None
+
+    _, gateway = await opened(house, engine)
+    protocols: Any = gateway.relay.context.protocols
+    protocols["/v1/messages"] = Nothing()
+    reply = await asked(gateway, "/v1/messages", stream=False)
+    assert (reply.status, reply.code) == (500, "plugin_failed")
+    assert "The protocol 'raises' failed" in caplog.text
+
+
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses", "/api/chat", "/api/generate"])
 @pytest.mark.parametrize("pieces", [1, 3])
 async def test_nothing_follows_an_event_that_cannot_be_read(
