@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
@@ -35,7 +36,15 @@ class Answers(Interceptor):
     def answer(self, request: InterceptedRequest) -> AnswerFilter | None:
         if not _is_repeatable(request):
             return None
-        return KeepingFilter(self._answers, key_of(request), self._largest)
+        return _OfThatModel(self._answers, key_of(request), self._largest)
+
+
+class _OfThatModel(KeepingFilter):
+    """Keeps no answer of a fallback: the model may be back the next time."""
+
+    def head(self, status: int, headers: Mapping[str, str]) -> None:
+        if headers.get("x-enginehouse-reason") != "fallback":
+            super().head(status, headers)
 
 
 def _is_repeatable(request: InterceptedRequest) -> bool:

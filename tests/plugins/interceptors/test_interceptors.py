@@ -127,12 +127,15 @@ def test_what_is_collected_of_answers_has_a_bound_and_is_given_back() -> None:
     assert kept.find(b"c") is not None
 
 
-def test_an_encoded_answer_is_not_kept() -> None:
+@pytest.mark.parametrize(
+    ("name", "value"), [("content-encoding", "gzip"), ("x-enginehouse-reason", "fallback"), ("server", "x")]
+)
+def test_an_answer_that_is_encoded_or_of_a_fallback_is_not_kept(name: str, value: str) -> None:
     it = create("interceptor", "answers")
     made = filter_of(it, request(temperature=0))
-    made.head(200, {"content-type": "application/json", "content-encoding": "gzip"})
-    made.whole(b"\x1f\x8b")
-    assert before(it, request(temperature=0)) is None
+    made.head(200, {"content-type": "application/json", name: value})
+    made.whole(b"{}")
+    assert (before(it, request(temperature=0)) is None) == (name != "server")
 
 
 # --- join_duplicates
