@@ -24,6 +24,8 @@ _TIED = (
     "audio",
     "return_hidden_states",
     "thinking_token_budget",
+    "prompt_embeds",
+    "truncate_prompt_tokens",
 )
 
 
@@ -76,6 +78,8 @@ def _sampling(fields: Fields) -> str:
     for name in _TIED:
         if fields.get(name):
             return f"'{name}' is asked for"
+    if (number(fields, "n_predict") or 0) > 0:  # llama.cpp's, which wins over the limits that drivers reduce
+        return "'n_predict' would start over"
     if fields.get("seed") is not None and fields.get("temperature") != 0:
         return "'seed' would start over"
     return ""

@@ -29,6 +29,8 @@ from enginehouse_continuation.restrictions import (
         ({"modalities": ["text", "audio"]}, "audio"),
         ({"presence_penalty": 0.5}, "'presence_penalty'"),
         ({"seed": 7}, "'seed'"),
+        ({"n_predict": 100}, "'n_predict'"),
+        ({"truncate_prompt_tokens": 512}, "'truncate_prompt_tokens'"),
         ({"echo": True}, "'echo'"),
     ],
 )
@@ -42,7 +44,7 @@ def test_what_cannot_be_continued_says_why(fields: dict[str, Any], reason: str) 
         {},
         {"n": 1, "prompt": [1, 2, 3], "logprobs": False, "logit_bias": {"5": 1}, "repetition_penalty": 1.1},
         {"tools": [{}], "tool_choice": "none", "response_format": {"type": "text"}, "presence_penalty": 0},
-        {"seed": 7, "temperature": 0},
+        {"seed": 7, "temperature": 0, "n_predict": -1},
         {"modalities": 1, "stop": 1, "prompt": 1, "response_format": 1, "tools": 0},  # of types that engines may ignore
     ],
 )
