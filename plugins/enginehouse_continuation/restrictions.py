@@ -9,6 +9,7 @@ Fields = Mapping[str, Any]
 
 PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})
 """The endpoints whose streams can be continued."""
+_MOST_STOPS, _LONGEST_STOP = 64, 1024
 _ABOVE_ONE = ("n", "best_of", "num_beams", "beam_width")
 _SCORES = ("logprobs", "top_logprobs", "prompt_logprobs", "n_probs")
 _GRAMMARS = (
@@ -31,7 +32,7 @@ _TIED = (
 
 def why_not(fields: Fields) -> str:
     """Why a stream of this request cannot be continued; empty if it can."""
-    return _choices(fields) or _scores(fields) or _form(fields) or _sampling(fields)
+    return _choices(fields) or _scores(fields) or _form(fields) or _sampling(fields) or _stops(fields)
 
 
 def why_not_again(fields: Fields) -> str:
@@ -85,6 +86,13 @@ def _sampling(fields: Fields) -> str:
     return ""
 
 
+def _stops(fields: Fields) -> str:
+    given = _given_stops(fields)
+    if len(given) <= _MOST_STOPS and all(len(each) <= _LONGEST_STOP for each in given):
+        return ""
+    return f"it has more than {_MOST_STOPS} stop strings, or one with more than {_LONGEST_STOP} characters"
+
+
 def withheld_characters(fields: Fields) -> int:
     """How many characters vLLM withholds for stop strings: one less than the longest has."""
     if fields.get("include_stop_str_in_output"):
@@ -115,7 +123,11 @@ def has_joined_tokens(pieces: Sequence[str], fields: Fields) -> bool:
 
 
 def stop_strings(fields: Fields) -> list[str]:
-    """The stop strings of a request."""
+    """The stop strings of a request, as far as a stream with them can be continued: to compare more takes too long."""
+    return [each[:_LONGEST_STOP] for each in _given_stops(fields)[:_MOST_STOPS]]
+
+
+def _given_stops(fields: Fields) -> list[str]:
     stop = fields.get("stop")
     given = stop if isinstance(stop, list) else [stop]
     return [each for each in given if isinstance(each, str) and each]

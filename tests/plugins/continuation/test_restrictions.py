@@ -30,6 +30,8 @@ from enginehouse_continuation.restrictions import (
         ({"presence_penalty": 0.5}, "'presence_penalty'"),
         ({"seed": 7}, "'seed'"),
         ({"n_predict": 100}, "'n_predict'"),
+        ({"stop": [str(number) for number in range(65)]}, "more than 64 stop strings"),
+        ({"stop": "a" * 1025}, "more than 1024 characters"),
         ({"truncate_prompt_tokens": 512}, "'truncate_prompt_tokens'"),
         ({"echo": True}, "'echo'"),
     ],
@@ -45,6 +47,7 @@ def test_what_cannot_be_continued_says_why(fields: dict[str, Any], reason: str) 
         {"n": 1, "prompt": [1, 2, 3], "logprobs": False, "logit_bias": {"5": 1}, "repetition_penalty": 1.1},
         {"tools": [{}], "tool_choice": "none", "response_format": {"type": "text"}, "presence_penalty": 0},
         {"seed": 7, "temperature": 0, "n_predict": -1},
+        {"stop": ["a" * 1024] * 64},
         {"modalities": 1, "stop": 1, "prompt": 1, "response_format": 1, "tools": 0},  # of types that engines may ignore
     ],
 )
@@ -66,3 +69,9 @@ def test_vllm_withholds_one_character_less_than_the_longest_stop_string_has() ->
 @pytest.mark.parametrize(("text", "length"), [("xab", 2), ("xa", 1), ("abc", 0), ("", 0), ("b", 0)])
 def test_the_end_of_a_text_may_begin_a_stop_string(text: str, length: int) -> None:
     assert undecided_characters(text, {"stop": ["abc", "aa"]}) == length
+
+
+def test_stop_strings_are_compared_as_far_as_that_is_quick() -> None:
+    """32 MiB of them would hold up the event loop for many seconds, when an engine breaks a long answer."""
+    assert undecided_characters("a" * 2000, {"stop": ["b"] * 64 + ["a" * 2001]}) == 0
+    assert undecided_characters("a" * 2000, {"stop": "a" * 2001}) == 1023
