@@ -93,15 +93,21 @@ class Rescheduling(Service):
         return await self._cluster.view(lambda instance: True)
 
     async def publish(self) -> None:
-        """Make a view for the strategies that route by one. Another process plans."""
+        """Make a view for the strategies that route by one."""
         self._gateway.figures.publish(await self._cluster.view(lambda instance: False))
 
     async def round(self) -> None:
-        """Make a view, plan and move once."""
+        """Make a view, plan and move once. Moves may take seconds, in which strategies get further views."""
         view = await self._cluster.view(self._planner.reads_streams)
         self._gateway.figures.publish(view)
         plan = await asyncio.to_thread(self._planner.plan, view, self._recent)
-        await self._dispatcher.carry_out(_with_live_requests(plan, view), view)
+        moving = asyncio.ensure_future(self._dispatcher.carry_out(_with_live_requests(plan, view), view))
+        try:
+            while not (await asyncio.wait({moving}, timeout=self._settings.interval))[0]:
+                await self.publish()
+            moving.result()
+        finally:
+            moving.cancel()
 
     def measure(self) -> Measured:
         counts = self._dispatcher.counts

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from typing import Any, cast
@@ -60,6 +61,52 @@ async def test_a_round_looks_plans_in_a_thread_and_moves_what_is_live() -> None:
     assert parts.notes == [("plan", VIEW), ("carry_out", (PLAN, VIEW))]
     assert parts.planned_in is not threading.main_thread()
     assert parts.read == ["a"], "streams of an instance are read if a policy asks for it"
+
+
+async def test_strategies_get_views_while_requests_move() -> None:
+    parts, gateway = Recorder(), FakeServiceGateway()
+    it = parts.rescheduling(gateway, enabled=True, interval=0.001)
+    seen = asyncio.Event()
+
+    async def carry_out(plan: Plan, view: ClusterView) -> None:
+        await seen.wait()
+
+    async def view(reads_streams: Callable[[InstanceView], bool]) -> ClusterView:
+        if len(gateway.published) == 3:
+            seen.set()
+        return VIEW
+
+    it._dispatcher.carry_out, parts.view = carry_out, view  # type: ignore[method-assign]
+    await asyncio.wait_for(it.round(), 10)
+    assert gateway.published == [VIEW] * 4
+
+
+async def test_a_round_that_fails_or_is_cancelled_leaves_nothing_that_moves() -> None:
+    parts, gateway, ended = Recorder(), FakeServiceGateway(), list[str]()
+    it = parts.rescheduling(gateway, enabled=True)
+    begun = asyncio.Event()
+
+    async def fail(plan: Plan, view: ClusterView) -> None:
+        raise RuntimeError("broken")
+
+    async def wait(plan: Plan, view: ClusterView) -> None:
+        try:
+            begun.set()
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+
+    it._dispatcher.carry_out = fail  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="broken"):
+        await it.round()
+    it._dispatcher.carry_out = wait  # type: ignore[method-assign]
+    round = asyncio.ensure_future(it.round())
+    await begun.wait()
+    round.cancel()
+    await asyncio.wait({round})
+    await asyncio.sleep(0)
+    assert ended == ["cancelled"]
 
 
 async def test_engines_are_asked_for_a_view_only_while_nothing_asks_them_anyway() -> None:
