@@ -107,9 +107,9 @@ class Gpus:
         return ",".join(map(str, chosen))
 
     def adopt(self, replica: str, gpus: str) -> None:
-        """Note the GPUs of an engine that runs already."""
+        """Note the GPUs of an engine that runs already: those with numbers, as ``env`` may name others."""
         if gpus:
-            self._assigned[replica] = [int(each) for each in gpus.split(",")]
+            self._assigned[replica] = [int(each) for each in gpus.split(",") if each.isdecimal()]
 
     def release(self, replica: str) -> None:
         """Note that the engine of ``replica`` has ended."""

@@ -106,7 +106,8 @@ class ModelLaunch:
     def line(self, place: Place, gpus: str = "") -> LaunchLine:
         """The launch line in ``place``. No shell is involved.
 
-        ``gpus`` is its ``CUDA_VISIBLE_DEVICES``, unless the model's ``env`` sets another; empty for none.
+        ``gpus`` is its ``CUDA_VISIBLE_DEVICES``, unless the model's ``env`` sets another; empty for none. Its numbers
+        are those of the driver: CUDA itself would count the fastest GPU first.
         """
         model, spec = self._model, self.spec(place)
         words, stop = _Words(spec, self._environ), model.stop_command
@@ -115,7 +116,7 @@ class ModelLaunch:
             others=self._other_commands(place) if place.others else (),
             environment={
                 **self._driver.environment(spec),
-                **({CUDA_VISIBLE_DEVICES: gpus} if gpus else {}),
+                **({CUDA_VISIBLE_DEVICES: gpus, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if gpus else {}),
                 **{variable: words.fill(f"env.{variable}", value) for variable, value in model.env.items()},
             },
             withheld=self._withheld,

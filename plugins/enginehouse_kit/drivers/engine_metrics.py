@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from math import isfinite
 from typing import NamedTuple
 
 from enginehouse.drivers import EngineResponse
@@ -51,4 +52,4 @@ def _number(text: str) -> float:
         number = float(text)
     except ValueError:
         raise UpstreamError(f"The engine's metrics have '{text[:40]}' instead of a number") from None
-    return number if number == number else 0.0  # NaN: a ratio of nothing
+    return number if isfinite(number) else 0.0  # NaN and infinity: a ratio to nothing

@@ -40,7 +40,10 @@ def find_model_folders(path: Path) -> Sequence[Path]:
 
 
 def _is_model_folder(folder: Path) -> bool:
-    return (folder / "config.json").is_file() and any(any(folder.glob(weights)) for weights in _WEIGHTS)
+    try:
+        return (folder / "config.json").is_file() and any(any(folder.glob(weights)) for weights in _WEIGHTS)
+    except PermissionError:  # such as lost+found
+        return False
 
 
 def model_folder_name(folder: Path) -> str:

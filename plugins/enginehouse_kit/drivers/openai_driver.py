@@ -97,7 +97,7 @@ def _capabilities(entry: Mapping[str, Any]) -> Capabilities:
 
 
 def _is_length(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 53
 
 
 def _table(value: object) -> Mapping[str, Any]:

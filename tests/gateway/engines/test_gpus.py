@@ -104,7 +104,8 @@ async def test_two_engines_get_two_gpus_and_give_them_back() -> None:
     gpus.release("b")
     assert await gpus.assign("d", 1) == "1"
     gpus.adopt("e", "0,1")
-    assert [each.replicas for each in gpus.status("local")] == [["a", "c", "e"], ["d", "e"]]
+    gpus.adopt("f", "GPU-8f6a,1")  # as its env says
+    assert [each.replicas for each in gpus.status("local")] == [["a", "c", "e"], ["d", "e", "f"]]
 
 
 def test_gpus_that_are_there_later_are_read_too_and_a_reading_without_any_forgets_none(in_virtual_time: Run) -> None:

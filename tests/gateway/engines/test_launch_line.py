@@ -49,6 +49,14 @@ def test_environment_variables_are_filled_in() -> None:
     assert line.environment == {"KEY": "xa b"}
 
 
+def test_the_numbers_of_gpus_are_those_of_the_driver() -> None:
+    launch = ModelLaunch("m", ModelSettings(command="engine"), PLAIN)
+    assert launch.line(Place(port=1), "0,2").environment == {
+        "CUDA_VISIBLE_DEVICES": "0,2", "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    }  # fmt: skip
+    assert launch.line(Place(port=1)).environment == {}
+
+
 @pytest.mark.parametrize("driver", [VllmDriver(), SglangDriver(), SimDriver()])
 def test_an_engine_is_told_where_to_publish_its_events(driver: VllmDriver | SglangDriver | SimDriver) -> None:
     launch = support_of(driver).launch

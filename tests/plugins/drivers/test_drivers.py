@@ -44,6 +44,7 @@ async def test_an_engine_is_healthy_when_its_page_answers_200(driver: Driver, pa
         ({"meta": {"n_ctx_train": 8192}}, Capabilities(context_length=8192)),
         ({"max_model_len": None, "meta": None, "context_length": "much"}, Capabilities()),
         ({"max_model_len": True, "context_length": 0}, Capabilities()),
+        ({"max_model_len": 10**30}, Capabilities()),  # workers could not be told of it
         ({"architecture": {"input_modalities": ["text", "image"]}}, Capabilities(vision=True)),
         ({"architecture": {"input_modalities": ["text"]}}, Capabilities(vision=False)),
         ({"architecture": "llama"}, Capabilities()),

@@ -140,6 +140,11 @@ async def test_a_vllm_that_tells_its_cache_under_two_names_counts_it_once() -> N
         assert _figures(await VllmDriver().status(FakeClient({"/metrics": page})))["num_used_gpu_tokens"] == 1200
 
 
+async def test_a_figure_that_is_no_number_counts_as_nothing() -> None:
+    page = VLLM.replace(b'"} 0.25', b'"} +Inf').replace(b'"} 0.5', b'"} NaN')
+    assert _figures(await VllmDriver().status(FakeClient({"/metrics": page}))).get("num_used_gpu_tokens", 0) == 0
+
+
 async def test_a_vllm_that_sleeps_takes_no_requests() -> None:
     page = VLLM.replace(b'"awake"} 1.0', b'"awake"} 0.0').replace(b'offloaded"} 0.0', b'offloaded"} 1.0')
     status = await VllmDriver().status(FakeClient({"/metrics": page}))
