@@ -102,7 +102,7 @@ def _batches(gateway: GatewayClient, query: dict[str, Any], follow: bool, sleep:
         yield found.requests[::-1]
         if not follow:
             return
-        after = found.count
+        after = 0 if found.count < after else max([row["number"] for row in found.requests], default=after)  # restarted
         query["limit"] = _KEPT
         sleep(_FOLLOW_S)
 

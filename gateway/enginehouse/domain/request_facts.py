@@ -173,14 +173,15 @@ class Activity:
 
     def __init__(self, most: int = MOST) -> None:
         self._ring: deque[tuple[int, float, RequestFacts | RequestRecord, Headers, str]] = deque(maxlen=most)
-        self.count = 0
+        self.count = self._last = 0
 
     def add(self, at: float, facts: RequestFacts, headers: Headers, address: str) -> None:
         """Remember a request that came with ``headers`` from ``address`` and ended ``at`` this time of day."""
         self.count += 1
+        self._last += 1
         if not isinstance(headers, RepeatedHeaders):  # those are few bytes
             headers = _cut(headers)
-        self._ring.append((self.count, at, facts, headers, address))
+        self._ring.append((self._last, at, facts, headers, address))
 
     def since(self, number: int) -> list[EndedRequest]:
         """Those of a later ``number``, oldest first, as far as they are remembered."""
@@ -189,9 +190,9 @@ class Activity:
     def tell(self, count: int, ended: Iterable[EndedRequest]) -> None:
         """Add ``count`` requests that ended in another process, and remember ``ended``, some that did."""
         self.count += count
-        kept = sorted([*self._ring, *ended], key=itemgetter(1))[-(self._ring.maxlen or 0) :]
-        first = self.count - len(kept) + 1
-        self._ring = deque([(first + place, *each[1:]) for place, each in enumerate(kept)], self._ring.maxlen)
+        new = [(number, *each[1:]) for number, each in enumerate(ended, self._last + 1)]
+        self._last += len(new)
+        self._ring = deque(sorted([*self._ring, *new], key=itemgetter(1)), self._ring.maxlen)
 
     def newest_first(self) -> Iterator[EndedRequest]:
         """All that are remembered."""

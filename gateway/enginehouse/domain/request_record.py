@@ -171,7 +171,7 @@ class RequestRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class EndedRequest(NamedTuple):
-    """A request that has ended. ``number``: how many ended before it, and itself. ``time``: when, since the epoch.
+    """A request that has ended. ``number``: above that of all that were known before. ``time``: when, since the epoch.
 
     ``headers``: as they came, so with the client's key; values of a large head are cut. ``address``: the client's.
     """

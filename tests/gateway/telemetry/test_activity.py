@@ -15,6 +15,17 @@ def test_the_last_requests_are_kept_and_all_are_counted() -> None:
     assert activity.count == 3
 
 
+def test_what_other_processes_tell_late_is_in_its_place_and_after_all_that_was_known() -> None:
+    activity, other = Activity(), Activity()
+    for at, name in ((1.0, "a"), (2.0, "b")):
+        other.add(at, facts_of(request_record(id=name)), [], "")
+    first, second = other.since(0)
+    activity.tell(2, [second])
+    activity.tell(0, [first])
+    assert [(each.number, each.record.id) for each in activity.newest_first()] == [(1, "b"), (2, "a")]
+    assert activity.count == 2
+
+
 def test_a_small_head_is_kept_as_it_is() -> None:
     activity, headers = Activity(), [(b"user-agent", b"a" * 1000)]
     activity.add(0.0, facts_of(request_record()), headers, "::1")
