@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from enginehouse import Candidate, Extractor, Filter, Health, InferenceRequest, Requirements
-from enginehouse.requests import Input, Message, Part
+from enginehouse.requests import Input, Message, Part, result_parts
 from enginehouse_routing.structs import Document, ErrorShareConfig
 
 LONGEST_TOKENS: Final = "routing.longest_tokens"
@@ -17,6 +17,7 @@ LONGEST_TOKENS: Final = "routing.longest_tokens"
 _CHARACTERS_PER_TOKEN: Final = 4
 _TEXT: Final = frozenset({"text", "input_text", "output_text"})
 _IMAGE: Final = frozenset({"image_url", "input_image", "image"})
+_RESULT: Final = "tool_result"
 _JSON: Final = frozenset({"json_object", "json_schema"})
 _HEALTHY: Final = Health.HEALTHY
 _read_document: Final = msgspec.json.Decoder(str | Document).decode
@@ -117,13 +118,21 @@ def _in_messages(messages: Sequence[Message]) -> int:
             characters += len(content) if isinstance(content, str) else _in_content(content)
         elif message.text and message.type in _TEXT:
             characters += len(message.text)
+        elif message.output:
+            characters += _in_content(result_parts(message.output))
     return characters
 
 
 def _in_content(content: str | Sequence[Part]) -> int:
     if isinstance(content, str):
         return len(content)
-    return sum(len(part.text) for part in content if part.text and part.type in _TEXT)
+    characters = 0
+    for part in content:
+        if part.text and part.type in _TEXT:
+            characters += len(part.text)
+        elif part.content and part.type == _RESULT:
+            characters += _in_content(result_parts(part.content))
+    return characters
 
 
 def _in_input(given: Input) -> list[int]:
@@ -163,10 +172,14 @@ def _shows_image(messages: Sequence[Message]) -> bool:
     for message in messages:
         if message.type in _IMAGE:
             return True
-        content = message.content
-        if content and not isinstance(content, str) and any(part.type in _IMAGE for part in content):
+        content = message.content or result_parts(message.output)
+        if not isinstance(content, str) and any(map(_has_image, content)):
             return True
     return False
+
+
+def _has_image(part: Part) -> bool:
+    return part.type in _IMAGE or (part.type == _RESULT and any(map(_has_image, result_parts(part.content))))
 
 
 class HealthFilter(Filter):

@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import cast
 
 from enginehouse import Body, Extractor, InferenceRequest, Requirements
-from enginehouse.requests import Message, Part
+from enginehouse.requests import Message, Part, result_parts
 from enginehouse_kit.prefixes.volatile_lines import without_volatile_lines
 
 _CHARACTERS_PER_TOKEN = 4
@@ -89,7 +89,7 @@ def sections_of(body: Body) -> list[tuple[str, str]]:
         leads = True
         for place, message in enumerate(given if isinstance(given, list) else ()):
             if isinstance(message, Message):
-                role, content = message.role, message.content
+                role, content = message.role, message.content or result_parts(message.output)
                 leads = leads and role in _SYSTEM_ROLES
                 if leads:
                     content = "".join([without_volatile_lines(text) for text in _in_content(content)])
@@ -116,4 +116,10 @@ def _ends(length: int, size: int) -> range:
 def _in_content(content: str | Sequence[Part] | None) -> list[str]:
     if isinstance(content, str):
         return [content]
-    return [part.text for part in content or () if part.text is not None]
+    texts: list[str] = []
+    for part in content or ():
+        if part.text is not None:
+            texts.append(part.text)
+        elif part.content and part.type == "tool_result":
+            texts += _in_content(result_parts(part.content))
+    return texts

@@ -112,6 +112,25 @@ def test_an_image_in_any_message_needs_vision(type: str, field: str) -> None:
     assert needs(body).needs_vision
 
 
+RESULT = [{"type": "text", "text": "12345678"}, {"type": "image", "source": {}}, "odd", {"type": 3, "text": 4}]
+
+
+@pytest.mark.parametrize(
+    ("body", "tokens", "shows_image"),
+    [
+        ({"messages": [{"role": "user", "content": [{"type": "tool_result", "content": "12345678"}]}]}, 2, False),
+        ({"messages": [{"role": "user", "content": [{"type": "tool_result", "content": RESULT}]}]}, 2, True),
+        ({"messages": [{"content": [{"type": "web_search_tool_result", "content": {"error_code": "x"}}]}]}, 0, False),
+        ({"input": [{"type": "function_call_output", "output": "12345678"}]}, 2, False),
+        ({"input": [{"type": "function_call_output", "output": [{"type": "input_image"}, RESULT[0]]}]}, 2, True),
+        ({"input": [{"type": "computer_call_output", "output": {"type": "computer_screenshot"}}]}, 0, False),
+    ],
+)
+def test_what_tools_return_is_part_of_the_prompt(body: dict[str, Any], tokens: int, shows_image: bool) -> None:
+    found = needs(body)
+    assert (found.estimated_tokens, found.needs_vision) == (tokens, shows_image)
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -65,6 +65,8 @@ def test_a_chunk_stands_for_the_prompt_up_to_its_end() -> None:
         {"system": [{"type": "text", "text": LONG}], "messages": []},
         {"tools": [{"name": LONG}], "messages": []},
         {"messages": [{"role": "user", "content": [{"type": "image_url"}, {"type": "text", "text": LONG}]}]},
+        {"messages": [{"role": "user", "content": [{"type": "tool_result", "content": LONG}]}]},
+        {"input": [{"type": "function_call_output", "output": LONG}]},
     ],
 )
 def test_every_part_of_a_prompt_counts(fields: dict[str, Any]) -> None:
