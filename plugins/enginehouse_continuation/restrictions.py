@@ -10,6 +10,7 @@ Fields = Mapping[str, Any]
 PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})
 """The endpoints whose streams can be continued."""
 _MOST_STOPS, _LONGEST_STOP = 64, 1024
+_MOST = 1 << 53
 _ABOVE_ONE = ("n", "best_of", "num_beams", "beam_width")
 _SCORES = ("logprobs", "top_logprobs", "prompt_logprobs", "n_probs")
 _GRAMMARS = (
@@ -134,9 +135,9 @@ def _given_stops(fields: Fields) -> list[str]:
 
 
 def number(fields: Fields, *names: str) -> int | None:
-    """The first of these fields that is a whole number."""
+    """The first of these fields that is a whole number, as far as processes can tell it to each other."""
     for name in names:
         value = fields.get(name)
         if isinstance(value, int) and not isinstance(value, bool):
-            return value
+            return max(-_MOST, min(value, _MOST))
     return None

@@ -200,11 +200,12 @@ class Request(LiveRequest):
         """
         self._status = status
         job, dispatch, live_requests = self.job, self._dispatch, self._live_requests
-        job.release(answer, model, left=status == CLIENT_LEFT and dispatch.sent > 0)
+        said = "engine_error" if outcome == "served" and status >= 400 else outcome
+        costs = NO_ANSWER if said == "engine_error" and answer[2] is None else answer
+        job.release(costs, model, left=status == CLIENT_LEFT and dispatch.sent > 0)
         dispatch.end(outcome, error.message if error is not None else "")
         live_requests.live.pop(self, None)
         if outcome != WITHDRAWN:
-            said = "engine_error" if outcome == "served" and status >= 400 else outcome
             live_requests.ended(self, self._facts(status, said, error, answer))
 
     def _facts(self, status: int, outcome: str, error: RequestError | None, answer: AnswerSize) -> RequestFacts:

@@ -58,6 +58,17 @@ async def test_what_an_answer_did_not_cost_comes_back(house: OpenGateway, engine
     assert [(await gateway.ask(ask)).status for _ in range(2)] == [200, 200], "what was reserved came back"
 
 
+@pytest.mark.parametrize("wanted", [600_000, 10**30])
+async def test_a_request_that_its_engine_refuses_costs_nothing(
+    house: OpenGateway, engine: StartEngine, wanted: int
+) -> None:
+    served, auth = await engine(), {"keys": [key("a", tokens_per_day=1_000_000)]}
+    gateway = await house(served, auth=auth, clock=StoppedClock(NOON))
+    served.otherwise((served.answer(b'{"error": {"message": "max_tokens is too large"}}', status=400),))
+    ask = gateway.post({"max_tokens": wanted}, bearer("a"))
+    assert [(await gateway.ask(ask)).status for _ in range(3)] == [400, 400, 400]
+
+
 async def test_limits_of_models_hold_besides_the_keys_own(house: OpenGateway, engine: StartEngine) -> None:
     limits = [{"models": ["big*"], "requests_per_minute": 1}]
     gateway = await house(

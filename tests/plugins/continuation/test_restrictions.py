@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from enginehouse_continuation.restrictions import (
+    number,
     undecided_characters,
     why_not,
     why_not_again,
@@ -75,3 +76,8 @@ def test_stop_strings_are_compared_as_far_as_that_is_quick() -> None:
     """32 MiB of them would hold up the event loop for many seconds, when an engine breaks a long answer."""
     assert undecided_characters("a" * 2000, {"stop": ["b"] * 64 + ["a" * 2001]}) == 0
     assert undecided_characters("a" * 2000, {"stop": "a" * 2001}) == 1023
+
+
+def test_a_number_is_one_that_other_processes_can_be_told() -> None:
+    assert number({"max_tokens": 10**30}, "max_completion_tokens", "max_tokens") == 1 << 53
+    assert number({"max_tokens": True, "n": -(10**30)}, "max_tokens", "n") == -(1 << 53)

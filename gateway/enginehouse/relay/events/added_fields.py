@@ -15,7 +15,7 @@ Cut = Callable[[bytes], bytes]
 
 _NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 _USAGE: Final = b'"usage"'
-_OF_STREAMS: Final = frozenset({"stream_options", "min_tokens", "max_completion_tokens"})
+_LEFT_OUT: Final = frozenset({"stream_options", "min_tokens", "max_completion_tokens", "n_predict"})
 _fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -30,7 +30,7 @@ def add_field(body: bytes, name: str, value: bytes) -> bytes:
 
 def one_token(body: bytes) -> bytes:
     """Return ``body`` as a request for one token, so that its engine reads the prompt."""
-    fields: dict[str, object] = {name: value for name, value in _fields(body).items() if name not in _OF_STREAMS}
+    fields: dict[str, object] = {name: value for name, value in _fields(body).items() if name not in _LEFT_OUT}
     return msgspec.json.encode({**fields, "max_tokens": 1, "stream": False})
 
 

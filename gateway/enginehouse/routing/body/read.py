@@ -19,6 +19,7 @@ _log = logging.getLogger(__name__)
 _decode: Final = msgspec.json.Decoder(Body).decode
 _decode_name: Final = msgspec.json.Decoder(NamedModel).decode
 _LONGEST_MODEL: Final = 1024
+_MOST_TOKENS: Final = 1 << 53
 _GZIP: Final = b"\x1f\x8b"
 _WRONG_FIELD: Final = re.compile(r"(?P<what>.*) - at `\$\.(?P<where>(?P<field>[^.\[]+).*)`", re.DOTALL)
 _HALF: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
@@ -110,9 +111,9 @@ def end_user(body: Body, hashed: bool) -> str | None:
 
 
 def answer_limit(body: Body) -> int | None:
-    """The most tokens of an answer that a body asks for; ``None`` if it says nothing."""
+    """The most tokens of an answer that a body asks for, as far as anybody can count; ``None`` if it says nothing."""
     wanted = body.max_completion_tokens or body.max_tokens or body.max_output_tokens
-    return wanted if isinstance(wanted, int) and wanted > 0 else None
+    return min(wanted, _MOST_TOKENS) if isinstance(wanted, int) and wanted > 0 else None
 
 
 def mended(body: bytes) -> bytes | None:
