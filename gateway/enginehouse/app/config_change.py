@@ -37,7 +37,8 @@ class CurrentConfig:
     """The configuration in force, and the parts of the gateway that it concerns.
 
     ``context`` is the hosts' view of it. ``on_change`` is called when another one is in force; ``version`` counts them,
-    from 1. ``address``: where the gateway listens; set by a server.
+    from 1. ``on_view`` is called with the figures that ``publish`` got. ``address``: where the gateway listens; set by
+    a server.
     """
 
     address: tuple[str, int] | None = None
@@ -51,6 +52,7 @@ class CurrentConfig:
         self.sizes = ModelSizes()
         self.version = 1
         self.on_change: Callable[[], None] = lambda: None
+        self.on_view: Callable[[object], None] = lambda view: None
         self.puller = build_puller(lambda: self.context)
 
     @property
@@ -60,6 +62,11 @@ class CurrentConfig:
     def waiting(self) -> Collection[Ticket]:
         """The tickets of requests that wait in queues, or for a model."""
         return {*self.engines.waiting(), *self.path.relay.context.waiting_room.waiting()}
+
+    def publish(self, view: object) -> None:
+        """Show strategies the figures of all engines, also those of other processes."""
+        self.path.relay.context.router.strategies.on_view(view, self.path.config.rescheduling)
+        self.on_view(view)
 
     def rejoin(self) -> None:
         """Put in force what services have found and want, and no longer what is gone.

@@ -181,7 +181,10 @@ class EngineFigures(Protocol):
         """Ask all engines now, and wait for their answers, at most 5 seconds."""
 
     def publish(self, view: Any) -> None:
-        """Hand a view of all engines to the strategies that route by one: to ``Strategy.on_view``."""
+        """Hand a view of all engines to the strategies that route by one: to ``Strategy.on_view``.
+
+        Those of workers get a copy, so it must be one that ``pickle`` makes.
+        """
 
 
 class GatewayBackends(Protocol):

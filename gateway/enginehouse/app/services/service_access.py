@@ -241,7 +241,7 @@ class _FigureAccess:
         await self._seen.current.puller.pull()
 
     def publish(self, view: object) -> None:
-        self._seen.relay.context.router.strategies.on_view(view, self._seen.config.rescheduling)
+        self._seen.current.publish(view)
 
 
 class _BackendAccess:

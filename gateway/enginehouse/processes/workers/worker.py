@@ -226,6 +226,10 @@ class Worker:
         """Tell the strategies what they have learned in another worker."""
         self.relay.context.router.strategies.hear(news)
 
+    def see(self, view: bytes) -> None:
+        """Show the strategies the figures of all engines, as a service has published them."""
+        self.relay.context.router.strategies.on_view(pickle.loads(view), self.path.config.rescheduling)
+
     def drain(self, step: str, place: str, error: SentError | None, why: str) -> None:
         """Call a method of ``Drains`` for a backend or a replica, with an error or a reason if it takes one."""
         more = [error.received()] if error is not None else [why] if why else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import pickle
 import socket
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -124,6 +125,7 @@ class WorkerPool(Observer):
         gateway = self.gateway
         gateway.relay.drains.hand_on = self._drain
         gateway.current.on_change = self.publisher.configure
+        gateway.current.on_view = lambda view: self.send(Worker.see, pickle.dumps(view))
         gateway.workers = self.rows
         gateway.worker_figures = WorkerFigures(self.replaced, self.busy)
         gateway.observers.on_change = self._watch

@@ -179,3 +179,13 @@ async def test_a_worker_that_fails_to_change_its_configuration_says_so_and_goes_
         current.joined.found = {"newer": FoundBackend(url="http://127.0.0.1:9", models=["m"])}
         current.rejoin()
         await until(lambda: all(worker.version == current.version for worker in workers))
+
+
+async def test_strategies_of_workers_see_the_figures_that_a_service_publishes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pooled() as forks:
+        seen: list[object] = []
+        for worker in forks.workers.values():
+            strategies = worker.relay.context.router.strategies
+            monkeypatch.setattr(strategies, "on_view", lambda view, settings: seen.append((view, settings.enabled)))
+        forks.pool.gateway.current.publish({"engines": 2})
+        await until(lambda: seen == [({"engines": 2}, False)] * 2)
