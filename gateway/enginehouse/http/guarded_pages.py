@@ -67,10 +67,10 @@ class OperatorPages(CallerPages):
 
     def _reporting(self, scope: Scope, operator: str, send: Send) -> Send:
         """``send`` that also notes and logs who did what, with the status of the answer."""
-        # ascii(): a line break in the path would begin a line of the log that nobody wrote
+        # ascii(): a line break in the path or the name would begin a line of the log that nobody wrote
         client = scope.get("client")
         where, act = client[0] if client else "unknown", f"{scope['method']} {ascii(scope['path'])[1:-1]}"
-        who = f"key {operator}" if operator else "no key"
+        who = f"key {ascii(operator)[1:-1]}" if operator else "no key"
 
         async def report(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -2,11 +2,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Scope
 
+from enginehouse.domain.usage import AuditEntry
+from enginehouse.http.admission import Admission
+from enginehouse.http.guarded_pages import OperatorPages
 from tests.support.raw_client import RawResponse
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway
@@ -201,3 +209,16 @@ async def test_an_operators_act_leaves_a_line(
         "Operator (key ops, from 127.0.0.1): POST /api/backends/a/drain: 200",
         "Operator (key ops, from 127.0.0.1): POST /api/backends/none/drain: 404",
     ]
+
+
+async def test_the_name_of_an_operator_begins_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "enginehouse.operators")
+    noted: list[AuditEntry] = []
+    name = "jwt/a\nOperator (key root, from 127.0.0.1)"
+    admission = SimpleNamespace(admit_caller=None, admit_operator=lambda headers: name)
+    page = Route("/api/act", lambda request: Response(), methods=["POST"])
+    pages = OperatorPages(cast(Admission, admission), [page], noted.append)
+    scope: Scope = {"type": "http", "method": "POST", "path": "/api/act", "headers": [], "client": None}
+    await pages.handle(scope, AsyncMock(), AsyncMock())
+    assert "\n" not in caplog.messages[0]
+    assert noted[0].who == name
