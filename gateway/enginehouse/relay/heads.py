@@ -18,6 +18,8 @@ ATTEMPTS: Final = b"x-enginehouse-attempts: "
 """The beginning of the header line by which an answer says how many engines have had the request in vain."""
 _LONGEST_CALLER: Final = 1024
 _LONGEST_MS: Final = 86_400_000
+_MOST_DIGITS: Final = 4096
+"""Python reads no longer number."""
 _NUMBER: Final = re.compile(rb"-?[0-9]{1,9}")
 _LONGEST_ID: Final = 128
 _PLAIN_CONNECTION: Final = frozenset({b"", b"keep-alive", b"close"})
@@ -198,7 +200,7 @@ def deadline_in(headers: Headers) -> float | None:
     """
     for name, value in headers:
         if name == b"x-enginehouse-deadline":
-            if value.isdigit() and int(value) <= _LONGEST_MS:
+            if len(value) <= _MOST_DIGITS and value.isdigit() and int(value) <= _LONGEST_MS:
                 return int(value) / 1000
             raise InvalidRequest("x-enginehouse-deadline must be a whole number of milliseconds, a day at most")
     return None

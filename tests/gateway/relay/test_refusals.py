@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from enginehouse.domain.errors import InvalidRequest
+from enginehouse.relay.heads import deadline_in
 from tests.support.garbage import without_collector
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway
@@ -106,3 +108,9 @@ async def test_a_limit_in_bounds_bounds_the_decisions(house: OpenGateway, engine
     for limit, count in (("1", 1), ("1000", 3)):
         reply = await gateway.ask(gateway.get(f"/api/decisions?limit={limit}"))
         assert len(msgspec.json.decode(reply.body)["decisions"]) == count
+
+
+@pytest.mark.parametrize("value", [b"-1", b"1.5", b"86400001", b"9" * 5000])
+def test_a_deadline_that_is_none_is_the_clients_mistake(value: bytes) -> None:
+    with pytest.raises(InvalidRequest, match="x-enginehouse-deadline"):
+        deadline_in([(b"x-enginehouse-deadline", value)])
