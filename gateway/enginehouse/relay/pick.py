@@ -191,10 +191,10 @@ class Pick(Request):
     def send_attempt(self, attempt: Attempt, reuse: bool) -> None:
         attempt.hand_out()
         chosen, upstream, job = attempt.route.chosen, attempt.upstream, self.job
-        lines = b"%sx-request-id: %s\r\n%s" % (upstream.key_line, job.request_id, job.trace_lines)
-        choice = Picked(
-            self._addresses(attempt), chosen.backend, chosen.model, attempt.body, lines, upstream.withheld_credentials
-        )
+        told = job.trace_lines + job.caller_lines(upstream)
+        lines = b"%sx-request-id: %s\r\n%s" % (upstream.key_line, job.request_id, told)
+        addresses = self._addresses(attempt)
+        choice = Picked(addresses, chosen.backend, chosen.model, attempt.body, lines, upstream.withheld)
         self._client.picked(choice)
 
     def fail(self, error: RequestError) -> None:

@@ -154,7 +154,7 @@ class WebSocketRequest(Request):
         return AskedEngine(
             upstream.name,
             f"{'wss' if origin.tls else 'ws'}://{origin.authority}{origin.prefix}{target}",
-            upstream.handshake(job.engine_headers, job.request_id),
+            upstream.handshake(job.engine_headers, job.request_id, job.caller_lines(upstream)),
             upstream.pool.tls,
             unreachable,
         )

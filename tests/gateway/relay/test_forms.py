@@ -144,6 +144,19 @@ async def test_a_small_form_is_sent_again_and_a_large_one_is_not(house: OpenGate
     assert [len(each.calls) for each in (first, second)] == [2, 1]
 
 
+@pytest.mark.parametrize("size", [10, 2 << 20])
+async def test_another_gateway_learns_whose_form_it_gets(house: OpenGateway, engine: StartEngine, size: int) -> None:
+    served = await engine()
+    keys = [{"name": "ann", "key": "secret-of-ann", "priority": 3}]
+    backend = {"api_key": "secret-of-front", "pass_caller": True}
+    gateway = await house(served, backend=backend, auth={"keys": keys})
+    form = beginning() + b"x" * size + END
+    asking = head(gateway, len(form)).replace(b"\r\n\r\n", b"\r\nauthorization: Bearer secret-of-ann\r\n\r\n")
+    assert (await gateway.ask(asking + form)).status == 200
+    call = await served.call()
+    assert [call.header(b"x-enginehouse-caller"), call.header(b"x-enginehouse-priority")] == [[b"ann"], [b"3"]]
+
+
 async def test_a_large_form_goes_to_another_engine_if_the_first_cannot_be_reached(
     house: OpenGateway, engine: StartEngine
 ) -> None:

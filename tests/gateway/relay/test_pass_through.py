@@ -47,6 +47,15 @@ async def test_other_paths_stay_as_they_are(house: OpenGateway, engine: StartEng
 # --- what an engine gets
 
 
+async def test_another_gateway_learns_who_calls(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    backend = {"api_key": "secret-of-front", "pass_caller": True}
+    gateway = await house(served, backend=backend, auth={"keys": [key("ann", priority=3)]})
+    assert (await gateway.ask(request("GET", "/upstream/m/props", None, bearer("ann")))).status == 200
+    call = served.calls[0]
+    assert [call.header(b"x-enginehouse-caller"), call.header(b"x-enginehouse-priority")] == [[b"ann"], [b"3"]]
+
+
 @pytest.mark.parametrize("method", METHODS)
 async def test_every_method_reaches_the_engine_without_the_prefix(
     house: OpenGateway, engine: StartEngine, method: str

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from enginehouse.relay.pick import Pick, Picked, is_among
+from tests.support.keys import callers_of, key
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
 from tests.support.served_gateway import MODEL, OpenGateway, ServedGateway
 
@@ -62,6 +63,20 @@ async def test_it_counts_as_load_until_its_end(house: OpenGateway, engine: Start
     [record] = [each.record for each in gateway.relay.context.activity.newest_first()]
     assert (record.outcome, record.tokens_out, record.status) == ("served", 2, 200)
     assert [each.status for each in record.attempts] == [200]
+
+
+async def test_another_gateway_learns_for_whom_it_is_asked_from_this_one_alone(
+    house: OpenGateway, engine: StartEngine
+) -> None:
+    backend = {"api_key": "secret-of-front", "pass_caller": True}
+    gateway = await house(await engine(), backend=backend, auth={"keys": [key("ann", priority=3)]})
+    asker = Asker()
+    pick = gateway.relay.open_pick(asker, PATH, [(b"x-enginehouse-caller", b"bob")])
+    pick.begin(json.dumps({"model": MODEL, "messages": []}).encode(), callers_of(gateway.gateway).named("ann"))
+    assert asker.choice is not None
+    assert b"x-enginehouse-caller: ann\r\nx-enginehouse-priority: 3\r\n" in asker.choice.lines
+    assert asker.choice.withheld >= {b"x-enginehouse-caller", b"x-enginehouse-priority"}
+    pick.client_left()
 
 
 async def test_a_stream_is_asked_as_it_came(house: OpenGateway, engine: StartEngine) -> None:

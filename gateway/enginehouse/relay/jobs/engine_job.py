@@ -85,7 +85,8 @@ class EngineJob(Job):
         return self.body
 
     def request(self, upstream: Upstream, body: bytes) -> bytes:
-        return upstream.call(self.method, self.call.target, self.engine_headers, self.request_id, body)
+        told = self.caller_lines(upstream)
+        return upstream.call(self.method, self.call.target, self.engine_headers, self.request_id, body, told)
 
     def client_lines(self, lines: bytes, upstream: Upstream) -> bytes:
         """Keeps redirects and cookies of the engine below the path at which the client finds it.

@@ -65,5 +65,5 @@ class UploadJob(FormJob):
     def request(self, upstream: Upstream, body: bytes) -> bytes:
         """The request as far as ``body`` goes, whose model may have another length than the client's."""
         length = None if self._length is None else self._length + len(body) - len(self.body)
-        head = upstream.post_head(self.path, self.engine_headers, self.request_id, length)
-        return head + self._framed(body)
+        told = self.caller_lines(upstream)
+        return upstream.post_head(self.path, self.engine_headers, self.request_id, length, told) + self._framed(body)

@@ -12,8 +12,10 @@ from enginehouse.config.schema import BackendSettings, TimeoutSettings
 from enginehouse.domain.errors import UpstreamError
 from enginehouse.domain.request import Headers
 from enginehouse.relay.heads import (
+    CALLER,
     CREDENTIALS,
     NOT_TO_ENGINE,
+    PRIORITY,
     TRACED_NOT_TO_ENGINE,
     passing_lines,
     read_lines,
@@ -22,6 +24,7 @@ from enginehouse.relay.heads import (
 from enginehouse.relay.upstream.connection import Connection
 from enginehouse.relay.upstream.outside import Origin, Outside
 
+_UNSEEN: Final = CREDENTIALS | {CALLER, PRIORITY}
 _EXPECT_A_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 _REACHING = ("url", "driver", "verify_tls", "api_key", "pass_authorization", "pass_caller")
 _GRACE_S: Final = 0.02
@@ -182,9 +185,9 @@ class Upstream:
         return origin.host, origin.port
 
     @property
-    def withheld_credentials(self) -> frozenset[bytes]:
-        """The client's headers with credentials that the engine must not see."""
-        return self._withheld & CREDENTIALS
+    def withheld(self) -> frozenset[bytes]:
+        """The client's headers that the engine must not see: its credentials, and for whom another gateway asks."""
+        return self._withheld & _UNSEEN
 
     def fixed(self, method: str, path: str, pool: Pool | None = None) -> bytes:
         """The request line and the headers that every request has. ``pool``: as ``ahead`` returned it."""
@@ -213,24 +216,28 @@ class Upstream:
         head = fixed + lines + trace_lines + caller_lines  # mypyc builds what follows without Python's formatting
         return b"%sx-request-id: %s\r\ncontent-length: %d\r\n\r\n%s" % (head, request_id, len(body), body)
 
-    def post_head(self, path: str, headers: Headers, request_id: bytes, length: int | None) -> bytes:
+    def post_head(
+        self, path: str, headers: Headers, request_id: bytes, length: int | None, caller_lines: bytes
+    ) -> bytes:
         """The head of a ``POST`` whose body follows: of ``length`` bytes, or in chunks if that is ``None``."""
         framing = b"transfer-encoding: chunked" if length is None else b"content-length: %d" % length
-        lines = passing_lines(headers, self._withheld)
+        lines = passing_lines(headers, self._withheld) + caller_lines
         return b"%s%sx-request-id: %s\r\n%s\r\n\r\n" % (self.fixed("POST", path), lines, request_id, framing)
 
-    def call(self, method: str, target: str, headers: Headers, request_id: bytes, body: bytes) -> bytes:
+    def call(
+        self, method: str, target: str, headers: Headers, request_id: bytes, body: bytes, caller_lines: bytes
+    ) -> bytes:
         """A whole request of any method on behalf of a client, who gets the answer as the engine encodes it.
 
         ``target`` is a path and perhaps a query, as they stand on the wire.
         """
-        lines = passing_lines(headers, self._withheld - {b"accept-encoding"})
+        lines = passing_lines(headers, self._withheld - {b"accept-encoding"}) + caller_lines
         length = b"content-length: %d\r\n" % len(body) if body or method in _EXPECT_A_BODY else b""
         return b"%s%sx-request-id: %s\r\n%s\r\n%s" % (self.fixed(method, target), lines, request_id, length, body)
 
-    def handshake(self, headers: Headers, request_id: bytes) -> Headers:
+    def handshake(self, headers: Headers, request_id: bytes, caller_lines: bytes) -> Headers:
         """The headers of a WebSocket's handshake on behalf of a client."""
-        lines = passing_lines(headers, self._withheld)
+        lines = passing_lines(headers, self._withheld) + caller_lines
         return read_lines(b"%sx-request-id: %s\r\n%s" % (lines, request_id, self.key_line))
 
 
