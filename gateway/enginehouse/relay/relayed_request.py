@@ -502,7 +502,7 @@ class RelayedRequest(Request):
             self._expire(attempt)
         elif now >= attempt.deadline:
             self._lost(attempt.expire())
-        elif now >= attempt.client_deadline:
+        elif self.reply.paused and now >= attempt.client_deadline:  # otherwise a move holds the answer up
             self._check_client(attempt)
 
     def _keep_alive(self, now: float, heartbeat: float, *, advanced: bool) -> None:

@@ -115,6 +115,24 @@ async def test_a_move_that_fails_goes_on_at_its_source(house: OpenGateway, model
     assert read_stream(streaming.wire).answer == WHOLE.answer
 
 
+async def test_a_client_whose_stream_is_held_for_a_move_is_not_slow(
+    house: OpenGateway, model_engine: StartModelEngine
+) -> None:
+    source, destination = await model_engine(), await model_engine()
+    gateway = await house(source, destination, backend=VLLM, timeouts={"client": 1})
+    streaming = await Streaming.begin(gateway, source)
+    goes_on = asyncio.Event()
+    destination.scripts = [(destination.answer(b"{}"),)]
+    destination.gate = (0, goes_on)
+    moving = asyncio.ensure_future(gateway.relay.move("r1", "b"))
+    await gateway.until(lambda: len(destination.calls) == 2)
+    gateway.pass_time(5)
+    goes_on.set()
+    assert (await moving).destination == "b"
+    await streaming.rest()
+    assert read_stream(streaming.wire).answer == WHOLE.answer
+
+
 async def test_a_move_is_refused_before_anything_is_cut(house: OpenGateway, model_engine: StartModelEngine) -> None:
     source, destination = await model_engine(), await model_engine()
     others = {"c": {"url": destination.url, "models": ["another"], "driver": "vllm"}}
