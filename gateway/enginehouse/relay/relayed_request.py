@@ -266,7 +266,8 @@ class RelayedRequest(Request):
             head, whole, route, _ = refusal
         chosen = route.chosen
         if complete and head.status >= 400 and not (job.raw or head.opaque or head.stream):
-            head, whole = readable_error(head, whole, reply.form, chosen, job.requirements)
+            quotes = not reply.status  # the error event of a begun stream has the text in its details
+            head, whole = readable_error(head, whole, reply.form, chosen, job.requirements, quotes=quotes)
         stream = head.stream and not job.raw
         is_named = head.stream or (head.json and not reply.status)  # JSON in a begun stream becomes an error event
         differs = (chosen.name_there or chosen.model) != route.requested and not job.raw and head.status < 300
@@ -288,7 +289,7 @@ class RelayedRequest(Request):
             reply.begin(head.status, lines, None if stream else head.length, stream)
         if stream and head.status == 200:
             reply.keep(job.history)
-        return body
+        return whole
 
     def _reply_lines(self, attempt: Attempt, head: AnswerHead, origin: bytes) -> bytes:
         """The header lines that the client gets: the engine's, and the gateway's own."""

@@ -10,7 +10,7 @@ import pytest
 from enginehouse.errors import LoadFailed
 from tests.support.launched_engine import Launch
 from tests.support.raw_client import RawClient
-from tests.support.scripted_engine import END, Cut, StartEngine, chunk
+from tests.support.scripted_engine import END, Cut, ScriptedEngine, StartEngine, chunk
 from tests.support.served_gateway import OpenGateway, ServedGateway
 from tests.support.stream_events import DONE, event
 from tests.support.waiting import until
@@ -72,6 +72,37 @@ async def test_a_failure_after_a_ping_is_an_error_event(
     reply = await client.reply()
     assert (reply.status, reply.whole) == (200, True)
     assert reply.body.startswith(COMMENT + b"event: error\n")
+
+
+async def test_a_prompt_that_is_too_long_is_called_so_after_a_ping(
+    house: OpenGateway, engine: StartEngine, launched: Launch
+) -> None:
+    served = await engine()
+    gateway = await house(served, models={"m": {}})
+    managed = launched(gateway, "a")
+    client = await asked(gateway)
+    await managed.starting()
+    gateway.pass_time(16)
+    said = "This model's maximum context length is 8 tokens. However, your prompt contains 9 tokens."
+    served.says(msgspec.json.encode({"error": {"message": said, "type": "BadRequestError", "code": 400}}), 400)
+    await managed.gets_ready()
+    error = msgspec.json.decode((await client.reply()).body.rpartition(b"data: ")[2])["error"]
+    assert error["code"] == "context_length_exceeded"
+
+
+async def test_after_a_ping_the_first_refusal_is_told_with_its_own_words(
+    house: OpenGateway, engine: StartEngine
+) -> None:
+    first, other, goes_on = await engine(), await engine(), asyncio.Event()
+    gateway = await house(first, other, routing={"strategy": "priority_only"})
+    first.plays(goes_on, ScriptedEngine.answer(b'{"error": {"message": "no such model", "code": "gone"}}', 404))
+    other.says(b'{"error": {"message": "bad key", "code": "key"}}', 401)
+    client = await asked(gateway)
+    await first.call()
+    gateway.pass_time(16)
+    goes_on.set()
+    error = msgspec.json.decode((await client.reply()).body.rpartition(b"data: ")[2])["error"]
+    assert (error["message"], error["code"], error["details"]["status"]) == ("no such model", "gone", 404)
 
 
 @pytest.mark.parametrize("head_first", [True, False])

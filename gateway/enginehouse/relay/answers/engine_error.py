@@ -22,15 +22,15 @@ _TYPE: Final = (b"content-type:",)
 
 
 def readable_error(
-    head: AnswerHead, body: bytes, form: StreamForm, chosen: Candidate, needs: Requirements | None
+    head: AnswerHead, body: bytes, form: StreamForm, chosen: Candidate, needs: Requirements | None, *, quotes: bool
 ) -> tuple[AnswerHead, bytes]:
     """The whole answer of an engine that refused a request or failed it, as clients in ``form`` can read it.
 
     A prompt that is too long is ``context_length_exceeded`` with both numbers. A text that is not JSON becomes the
-    message of an error. Everything else passes as it is.
+    message of an error, if the gateway ``quotes`` it. Everything else passes as it is.
     """
     error = _error_in(body)
-    if error is None:
+    if error is None and quotes:
         return _told(head, head.status, form, _quoted(head.status, body, chosen.backend))
     too_long = context_error(error, chosen, needs)
     return (head, body) if too_long is None else _told(head, too_long.status, form, too_long.envelope())
