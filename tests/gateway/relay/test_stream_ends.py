@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from enginehouse.domain.errors import RequestError
+from enginehouse.relay.events.stream_form import stream_form
 from tests.support.raw_client import RawResponse
 from tests.support.scripted_engine import END, Cut, StartEngine, Step, chunk
 from tests.support.served_gateway import OpenGateway
@@ -224,6 +226,15 @@ async def test_errors_of_messages_have_anthropics_shape(
     said = msgspec.json.decode(reply.body)
     assert (reply.status, said["type"], said["error"]["type"]) == (status, "error", kind)
     assert said["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(402, "billing_error"), (422, "invalid_request_error"), (529, "overloaded_error"), (502, "api_error")],
+)
+def test_every_status_has_the_type_that_anthropic_gives_it(status: int, kind: str) -> None:
+    body = msgspec.json.decode(stream_form("/v1/messages").error_body(status, RequestError("no").envelope()))
+    assert (body["type"], body["error"]["type"]) == ("error", kind)
 
 
 @pytest.mark.parametrize("how", ENDS)

@@ -13,12 +13,14 @@ _ANTHROPIC_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
     403: "permission_error",
+    402: "billing_error",
     404: "not_found_error",
     413: "request_too_large",
     429: "rate_limit_error",
     503: "overloaded_error",
     504: "timeout_error",
 }
+    529: "overloaded_error",
 
 
 class _Chunk(msgspec.Struct, gc=False):
@@ -110,7 +112,8 @@ def _anthropic(status: int, envelope: dict[str, Any]) -> object:
     details = error.get("details") or {}
     if error.get("code") == ContextLengthExceeded.code and "tokens" in details:
         error["message"] = f"prompt is too long: {details['tokens']} tokens > {details['limit']} maximum"
-    return {"type": "error", "error": {**error, "type": _ANTHROPIC_TYPES.get(status, "api_error")}}
+    other = "invalid_request_error" if status < 500 else "api_error"
+    return {"type": "error", "error": {**error, "type": _ANTHROPIC_TYPES.get(status, other)}}
 
 
 def _of_responses(status: int, envelope: dict[str, Any]) -> object:
