@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -75,12 +75,19 @@ def read_usage(usage: object) -> Usage:
     return msgspec.convert(usage, Usage)
 
 
+class WholeChoice(msgspec.Struct, gc=False):
+    """A choice that its engine has not broken off: it goes on, or ends with a reason that clients know."""
+
+    finish_reason: Literal["stop", "length", "tool_calls", "content_filter", "function_call", ""] | None = None
+
+
 class CountedAnswer(Counted, gc=False):
     """An answer without an error. Those of some engines have a message or a detail at once."""
 
     error: None = None
     message: None = None
     detail: None = None
+    choices: list[WholeChoice] = []
 
 
 decode_answer: Final = msgspec.json.Decoder(CountedAnswer).decode

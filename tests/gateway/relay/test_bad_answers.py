@@ -31,6 +31,7 @@ BAD: dict[str, tuple[Step, ...]] = {
     "a page": (ScriptedEngine.answer(b"<html>out of order</html>").replace(b"application/json", b"text/html"),),
     "no content type": (b"HTTP/1.1 200 OK\r\ncontent-length: 12\r\n\r\nout of order",),
     "an error": (ScriptedEngine.answer(b'{"error": {"message": "CUDA error", "code": 500}}'),),
+    "aborted": (ScriptedEngine.answer(GOOD.replace(b'"index"', b'"finish_reason": "abort", "index"')),),
     "empty": (ScriptedEngine.answer(b""),),
     "invalid UTF-8": (ScriptedEngine.answer(GOOD.replace(b"a", b"\xff", 1)),),
     "over its length": (ScriptedEngine.answer(GOOD) + b"and more",),

@@ -65,6 +65,26 @@ def test_a_failed_response_tells_its_own_error() -> None:
     assert problem.blamed == 400
 
 
+def ending(reason: str) -> bytes:
+    choice = {"index": 0, "delta": {}, "finish_reason": reason}
+    return b"data: %s\n\n" % msgspec.json.encode({"choices": [choice]})
+
+
+@pytest.mark.parametrize("reason", ["abort", "error", "insufficient_system_resource"])
+@pytest.mark.parametrize("before", [0, 1, 7])
+def test_a_choice_that_its_engine_gives_up_is_not_whole(reason: str, before: int) -> None:
+    problem = check().look(PLAIN[CHAT] * before + ending(reason) + LAST[CHAT])
+    assert problem == BrokenStream(f"broke its stream off: finish_reason '{reason}'", before * len(PLAIN[CHAT]))
+
+
+@pytest.mark.parametrize("reason", ["stop", "length", "tool_calls", "", "eos_token"])
+def test_a_choice_that_ends_with_another_reason_is_whole(reason: str) -> None:
+    stream = check()
+    assert stream.look(PLAIN[CHAT] + ending(reason)) is None
+    assert stream.look(LAST[CHAT]) is None
+    assert stream.ended
+
+
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r"])
 @pytest.mark.parametrize("text", [b'data: {"n":%sdata: 1}', b'id: 1%sdata:{"n": 1}', b": hello%s: again"])
 def test_any_spelling_of_an_event_is_read(text: bytes, end: bytes) -> None:

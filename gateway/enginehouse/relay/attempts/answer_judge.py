@@ -17,6 +17,7 @@ from enginehouse.relay.attempts.dispatch import Dispatch
 from enginehouse.relay.attempts.hedge import Hedge
 from enginehouse.relay.engine_memory import EngineShare
 from enginehouse.relay.events.stream_check import message_of
+from enginehouse.relay.events.stream_form import decode_event
 from enginehouse.relay.heads import ATTEMPTS, AnswerHead
 from enginehouse.relay.jobs.job import Job, Suspects
 from enginehouse.relay.retries import Outcome
@@ -147,7 +148,8 @@ def read_answer(body: bytes, backend: str, *, may_be_error: bool) -> tuple[Reque
 
 def _problem(body: bytes, backend: str) -> RequestError | None:
     if _reads(check_answer, body):  # an object without an error, whatever it counts; checking is faster than reading
-        return None
+        reason = decode_event(body).broken_off
+        return UpstreamError(f"Backend '{backend}' broke its answer off: finish_reason '{reason}'") if reason else None
     try:
         answer = json.loads(body.decode())
     except (ValueError, RecursionError):

@@ -137,6 +137,8 @@ class StreamCheck:
                 whole = msgspec.json.decode(data)
                 error = whole if error is None else error_in(whole)
             return _with_error(good, error)
+        if reason := event.broken_off:
+            return BrokenStream(f"broke its stream off: finish_reason '{reason}'", good)
         self.ended = str(kind) in self._form.last
         if self.ended and isinstance(event.response, dict):
             self.usage = event.response.get("usage")

@@ -8,19 +8,20 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from enginehouse.domain.errors import ContextLengthExceeded
+from enginehouse.telemetry.counted_answers import WholeChoice
 
 _ANTHROPIC_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
-    403: "permission_error",
     402: "billing_error",
+    403: "permission_error",
     404: "not_found_error",
     413: "request_too_large",
     429: "rate_limit_error",
     503: "overloaded_error",
     504: "timeout_error",
-}
     529: "overloaded_error",
+}
 
 
 class _Chunk(msgspec.Struct, gc=False):
@@ -29,6 +30,7 @@ class _Chunk(msgspec.Struct, gc=False):
     error: None = None
     message: None = None
     detail: None = None
+    choices: list[WholeChoice] = []
 
 
 class _OfMessage(msgspec.Struct, gc=False):
@@ -49,7 +51,7 @@ class _OfResponse(msgspec.Struct, gc=False):
 
 
 class _AnyEvent(msgspec.Struct):
-    """The fields read from any other event. The decoder checks that the rest is JSON."""
+    """The fields read from any other event, or an answer. The decoder checks that the rest is JSON."""
 
     error: Any = None
     type: Any = None
@@ -64,7 +66,19 @@ class _AnyEvent(msgspec.Struct):
         bare = self.choices is msgspec.UNSET and not (isinstance(self.type, str) and "." in self.type)
         return bare and (isinstance(self.message, str) or self.detail is not None)
 
+    @property
+    def broken_off(self) -> str:
+        """The reason with which the engine ends a choice that is not whole; empty if it does not.
 
+        vLLM, for one, aborts all requests when it is stopped, put to sleep or made smaller, and then ends their streams
+        as if they were whole (https://github.com/vllm-project/vllm/issues/57082).
+        """
+        choices = self.choices if isinstance(self.choices, list) else ()
+        reasons = [each.get("finish_reason") for each in choices if isinstance(each, dict)]
+        return next((each for each in reasons if isinstance(each, str) and each in _BREAKS), "")
+
+
+_BREAKS: Final = frozenset({"abort", "error", "insufficient_system_resource"})
 decode_event = msgspec.json.Decoder(_AnyEvent).decode
 
 

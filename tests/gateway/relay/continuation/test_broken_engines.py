@@ -26,6 +26,7 @@ FAULTS: dict[str, tuple[Step, ...]] = {
     "no JSON": (b'data: {"id": "broken", "choices": [\n\n',),
     "half an event": (b'data: {"id": "bro', Cut.CLOSE),
     "no last event": (END,),
+    "aborted": (b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"abort"}]}\n\n', b"data: [DONE]\n\n", END),
 }
 
 
