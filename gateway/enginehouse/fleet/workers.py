@@ -53,13 +53,16 @@ class BackendView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     kv_usage: float = 0.0
     figures_at: float | None = None
     cache_tokens: int = 0
+    adapters: tuple[str, ...] = ()
+    max_adapters: int = 0
     error_share: float = 0.0
 
 
 _OF_BACKEND = ("has_listed", "discovered", "proxied", "draining", "states")
 _OF_HEALTH = ("health", "steady", "streak", "doubts", "trips", "last_error", "last_error_at", "problem", "late")
 _OF_PAUSES = ("left_alone_until", "suspicions")
-_OF_LOAD = ("slots", "engine_waiting", "kv_usage", "figures_at", "cache_tokens", "error_share")
+_OF_REPORT = ("engine_waiting", "kv_usage", "figures_at", "cache_tokens", "adapters", "max_adapters")
+_OF_LOAD = ("slots", "error_share", *_OF_REPORT)
 
 
 def view_of(live: LiveBackend) -> BackendView:

@@ -91,3 +91,13 @@ def test_answers_wait_for_the_next_beat_and_failures_do_not(pair: Pair) -> None:
     pair.worker.succeeded("a")
     pair.worker.failed("a", "refused")
     assert pair.sent[1:] == [({"a": 1}, {}, [("failed", ["a", "refused"])])]
+
+
+def test_the_worker_knows_what_an_engine_reported_of_itself(pair: Pair) -> None:
+    load = pair.owner.load("a")
+    load.report(3, 0.5, 1000, 90.0)
+    load.report_adapters(("lora-1",), 4)
+    pair.worker.follow(pair.view())
+    seen = pair.worker.load("a")
+    assert (seen.engine_waiting, seen.kv_usage, seen.cache_tokens, seen.figures_at) == (3, 0.5, 1000, 90.0)
+    assert (seen.adapters, seen.max_adapters) == (("lora-1",), 4)
