@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.request_record import EndedRequest, RequestRecord
 from enginehouse.fleet.workers import Answers, Latencies, News
 from enginehouse.interfaces.exporters import TracedRequest
@@ -85,6 +86,9 @@ class ToOwner(Protocol):
 
     def tell_finished(self, record: RequestRecord) -> None:
         """An observer's ``finished``."""
+
+    def took(self, plugin: PluginId, seconds: float) -> None:
+        """A sampled call of a plugin took so long."""
 
     def learned(self, news: dict[str, bytes]) -> None:
         """Tell all other workers what strategies have learned, by their types."""

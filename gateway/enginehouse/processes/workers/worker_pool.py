@@ -21,6 +21,7 @@ from enginehouse.aio.timeouts import wait_within
 from enginehouse.app.gateway import Gateway
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import RequestError
+from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate, Route, replica_name
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.requirements import heard
@@ -431,6 +432,9 @@ class WorkerLink(ToOwner):
     def tell_finished(self, record: RequestRecord) -> None:
         for tell in self._gateway.observers.added("finished"):
             tell(record)
+
+    def took(self, plugin: PluginId, seconds: float) -> None:
+        self._gateway.plugin_times.observe(plugin, seconds)
 
     def learned(self, news: dict[str, bytes]) -> None:
         self._pool.learned(self, news)

@@ -20,7 +20,10 @@ from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.services import FoundBackend
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.processes.workers.fork_server import NoForkServer
+from enginehouse.routing.body.read import read_request
 from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse_kit.testing import candidate
+from tests.support.routing import make_snapshot, take_route
 from tests.support.waiting import until, within
 from tests.support.workers_in_loop import WorkersInLoop
 
@@ -189,3 +192,15 @@ async def test_strategies_of_workers_see_the_figures_that_a_service_publishes(mo
             monkeypatch.setattr(strategies, "on_view", lambda view, settings: seen.append((view, settings.enabled)))
         forks.pool.gateway.current.publish({"engines": 2})
         await until(lambda: seen == [({"engines": 2}, False)] * 2)
+
+
+async def test_the_owner_shows_how_long_plugins_take_in_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("enginehouse.processes.workers.worker._REPORT_S", 0.001)
+    async with pooled() as forks:
+        times = forks.pool.gateway.plugin_times.by_plugin
+        routers = [worker.relay.context.router for worker in forks.workers.values()]
+        await until(lambda: all(call.is_sampled for router in routers for call in router.sampled))
+        for router in routers:
+            needs = router.requirements(read_request("/v1/chat/completions", [], b'{"model": "m"}'))
+            take_route(router, needs, make_snapshot(candidate("a", "m"), candidate("b", "m")))
+        await until(lambda: {plugin.kind for plugin in times} >= {"extractor", "filter", "strategy"})
