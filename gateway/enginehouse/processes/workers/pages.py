@@ -109,6 +109,9 @@ class PageAnswers:
         """Take an ASGI message of the client."""
         if (answering := self._pages.get(page)) is not None:
             answering.messages.put_nowait(message)
+            if message["type"] == "http.disconnect":
+                answering.gone = True
+                answering.taken.set()
 
     def page_taken(self, page: int) -> None:
         """The client has taken the last piece."""
@@ -139,6 +142,7 @@ class _Answering:
         self.number = number
         self.messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.taken = asyncio.Event()
+        self.gone = False
         self.task: asyncio.Task[None] | None = None
         self._send = send
 
@@ -146,6 +150,8 @@ class _Answering:
         return await self.messages.get()
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
+        if self.gone:  # nobody takes it
+            return
         self.taken.clear()
         self._send(OwnerPages.page_out, self.number, dict(message))
         await self.taken.wait()
