@@ -164,8 +164,7 @@ class Fleet:
         live = self._backends.get(name)
         if live is None:
             return
-        if live.load.error_share:
-            live.load.error_share = live.errors.share(self._clock())
+        live.load.error_share = live.errors.share(self._clock())
         if live.health.steady or not live.listed:
             return
         if live.health.probe_succeeded(self._clock()):

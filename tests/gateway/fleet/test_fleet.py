@@ -389,3 +389,17 @@ def test_a_model_that_its_server_passes_on_is_ready_without_a_load(fleet: Fleet,
     assert (local.state, local.proxied) == (ReplicaState.STOPPED, False)
     fleet.set_proxied("a", frozenset())
     assert fleet.snapshot.candidates("cloud")[0].state is ReplicaState.STOPPED
+
+
+def test_what_was_answered_long_ago_does_not_hide_that_an_engine_fails_now(
+    fleet: Fleet, backend: Make, clock: StoppedClock
+) -> None:
+    fleet.add(backend("a", "m"))
+    for _ in range(1000):
+        fleet.succeeded("a")
+    for _ in range(13):  # two minutes of probes
+        clock.now += 10
+        fleet.probe_succeeded("a")
+    for _ in range(10):
+        fleet.failed("a", "it answered 503")
+    assert fleet.load("a").error_share == 1.0
