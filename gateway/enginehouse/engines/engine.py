@@ -16,7 +16,6 @@ from enginehouse.domain.errors import (
     LoadCancelled,
     LoadFailed,
     NotEnoughMemory,
-    PluginFailed,
 )
 from enginehouse.domain.replica import ASSUMED_LOAD_S, AT_REST, ReplicaState
 from enginehouse.engines.engine_cache import EngineCache
@@ -276,6 +275,9 @@ class Engine:
             raise
         except ConfigError as error:
             raise LoadFailed(f"'{self.replica}' cannot be launched: {error}") from error
+        finally:
+            if self.state in AT_REST:  # the start may not have begun
+                launches.gpus.release(self.replica)
 
     def _begin_examination(self) -> asyncio.Task[None] | None:
         """Have a ready engine examined, unless one with this launch line was. Returns what the start must wait for."""
@@ -676,8 +678,6 @@ class Engine:
             if limit and run.is_warm:
                 await self._save_cache(run)
             await self.launches.stop(run.process, limit)
-        except PluginFailed as error:
-            _log.error("%s may still run: %s", self.name, error)
         finally:
             if self.run is run:
                 self._clear(run)

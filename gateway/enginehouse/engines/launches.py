@@ -7,7 +7,6 @@ import logging
 import random
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -298,11 +297,16 @@ class Launches:
         return process
 
     async def stop(self, process: EngineProcess, timeout: float) -> None:
-        """Stop an engine, as one act. Does nothing once it is another gateway's."""
-        with suppress(ShuttingDown):
+        """Stop an engine, as one act. Does nothing once it is another gateway's. A failure is logged."""
+        try:
             async with self.ownership.act():
                 await process.stop(timeout)
             self.ended(process)
+        except ShuttingDown:
+            return
+        except EnginehouseError as error:
+            name, _ = self._running.get(process, (process.address, None))
+            _log.error("%s may still run: %s", name, error)
 
     def ended(self, process: EngineProcess) -> None:
         """Remove the record of an engine that has ended."""

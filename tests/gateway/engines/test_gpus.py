@@ -10,17 +10,22 @@ from types import SimpleNamespace
 import pytest
 
 from enginehouse import ConfigError
-from enginehouse.config.schema import HostSettings
+from enginehouse.config.schema import HostSettings, ModelSettings
 from enginehouse.domain.gpu import Gpu
 from enginehouse.domain.plugin_id import PluginId
+from enginehouse.engines.engine import Engine, EngineListener
 from enginehouse.engines.gpus import Gpus, host_gpus, pick_gpus
 from enginehouse.engines.guards import guarded_launcher
+from enginehouse.engines.host_context import ManagedReplica
 from enginehouse.errors import PluginFailed
+from enginehouse.interfaces.driver_support import support_of
 from enginehouse_local import LocalLauncher
 from enginehouse_local.nvml import Nvml
-from tests.support.fake_engines import FakeLauncher
+from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
 from tests.support.fake_gpus import GIB, FakeGpus, FakeNvml, gpu
+from tests.support.host_launchers import launches
 from tests.support.virtual_time import Run
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -250,3 +255,18 @@ def test_the_memory_after_a_reload_is_that_of_the_gpus_that_are_listed_then() ->
     assert totals == [known, 2 * known, None], "before the reload is carried out"
     assert gpus.total(HostSettings()) is None
     assert [each.index for each in gpus.now] == [0]
+
+
+async def test_a_start_that_is_given_up_before_its_launch_has_no_gpus() -> None:
+    gpus = Gpus(FakeGpus([gpu(0, processes={7: GIB})]))
+    await gpus.refresh()
+    gpus.ended([7])  # the start waits for its memory
+    engine = Engine(
+        ManagedReplica("a", "a", ModelSettings(command="engine", gpus=1), support_of(ScriptedDriver())),
+        launches(FakeLauncher(), gpus=gpus), connect=lambda address: FakeClient({}), listener=EngineListener(),
+    )  # fmt: skip
+    start = asyncio.ensure_future(engine.bring_up())
+    await until(lambda: gpus.status("local")[0].replicas == ["a@a"])
+    start.cancel()
+    await asyncio.wait([start])
+    assert gpus.status("local")[0].replicas == []
