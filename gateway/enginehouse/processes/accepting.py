@@ -81,6 +81,8 @@ class AcceptingServer(uvicorn.Server):
                 await self.successor.close()
 
     async def accept(self) -> None:
+        if self.servers:
+            return
         loop = asyncio.get_running_loop()
         for each in self.listeners.copies():
             self.servers.append(await loop.create_server(self._connection, sock=each, backlog=self.config.backlog))

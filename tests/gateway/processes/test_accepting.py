@@ -60,3 +60,16 @@ async def test_clients_that_go_on_connecting_do_not_keep_it_from_stopping() -> N
     assert (len(listening.clients), closed) == (3, [True])
     for client in listening.clients:
         client.close()
+
+
+async def test_a_server_that_accepts_already_does_not_listen_twice() -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+    server: Any = object.__new__(AcceptingServer)
+    server.config, server.servers, server._connection = SimpleNamespace(backlog=3), [], Leaves
+    server.listeners = SimpleNamespace(copies=lambda: [listening.dup()])
+    await server.accept()
+    await server.accept()  # after a take-over that did not get as far as to stop it
+    assert len(server.servers) == 1
+    server.stop_accepting()
+    assert server.servers == []
+    listening.close()
