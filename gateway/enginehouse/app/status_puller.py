@@ -77,8 +77,9 @@ class StatusPuller:
 
     def _ask_all(self) -> None:
         engines = {engine.name: engine for engine in self._engines()}
-        for name in self.reports.keys() - engines.keys():
-            del self.reports[name]
+        for known in (self.reports, self._problems):
+            for name in known.keys() - engines.keys():
+                del known[name]
         for name, engine in engines.items():
             if name not in self._asked:
                 self._asked[name] = self._tasks.start(self._ask(engine))

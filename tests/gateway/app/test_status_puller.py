@@ -111,3 +111,20 @@ def test_a_slow_engine_delays_no_other_and_is_asked_once_at_a_time(in_virtual_ti
         it.stop()
 
     in_virtual_time(scene())
+
+
+async def test_an_engine_of_the_same_name_is_another_one_whose_problem_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    failing = Reporting()
+    failing.status_now = UpstreamError("it is gone")
+    engines = [EngineToAsk("a", failing, FakeClient({}))]
+    it = StatusPuller(lambda: engines)
+    await it.pull()
+    gone = [*engines]
+    engines.clear()
+    await it.pull()
+    engines += gone
+    await it.pull()
+
+    assert caplog.messages == ["Backend a does not report its figures: it is gone"] * 2
