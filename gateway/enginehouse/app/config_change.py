@@ -130,7 +130,8 @@ class ConfigChange:
         """Make the rest. The configuration in force is still that for which this was made."""
         change, current = self._path_change, self._current
         change.complete()
-        self.context = build_host_context(change.config, current.path, change.upstreams, self.plan.drivers, self._rules)
+        context = build_host_context(change.config, current.path, change.upstreams, self.plan.drivers, self._rules)
+        self.context = context._replace(downloads=current.context.downloads)  # hosts of before share them
         self._engines = current.engines.prepare(self.context)
 
     def carry_out(self) -> None:
@@ -187,5 +188,5 @@ def build_host_context(
         make_swapper=partial(build_swapper, config, registry),
         make_launcher=partial(build_launcher, config, registry),
         has_launcher=lambda host: host in config.hosts or HostSettings().launcher in registry.types("launcher"),
-        downloads=Downloads(lambda: [source for _, source in create_installed(config, registry, "model_source")]),
+        downloads=Downloads(lambda: [source for _, source in create_installed(path.config, registry, "model_source")]),
     )

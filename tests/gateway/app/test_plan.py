@@ -7,10 +7,12 @@ import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
+from typing import ClassVar
 
+import msgspec
 import pytest
 
-from enginehouse import Driver
+from enginehouse import Driver, ModelSource
 from enginehouse.app import Gateway
 from enginehouse.app import plan as plan_module
 from enginehouse.app.plan import GatewayPlan
@@ -18,11 +20,12 @@ from enginehouse.app.reload import ConfigSource
 from enginehouse.backends import ModelSettings
 from enginehouse.config.environment import STATE_DIR
 from enginehouse.config.load_config import LoadedConfig
-from enginehouse.config.schema import Config, HostSettings
-from enginehouse.domain.errors import ConfigError, PluginError, ShuttingDown
+from enginehouse.config.schema import Config, HostSettings, PluginSettings
+from enginehouse.domain.errors import ConfigError, PluginError, PullFailed, ShuttingDown
 from enginehouse.drivers import EngineClient, LaunchSpec, ServedModel, SupportsLaunch
 from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.services import FoundBackend
+from enginehouse.model_sources import PulledModel, PullProgress, PullSettings
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.upstream.outside import Outside
 from tests.support.registries import registry_with
@@ -240,3 +243,48 @@ async def test_a_driver_that_hangs_when_it_looks_for_files_is_told_and_holds_nob
     await asyncio.wait_for(changing.gateway.reloader.reload(), 10)
     assert "models.m: its driver cannot tell whether the engine may start: 'files' has not returned" in caplog.text
     may_return.set()
+
+
+async def test_engines_share_downloads_over_reloads(changing: Changing) -> None:
+    current = changing.gateway.current
+    before, changing.path = current.context, "q"
+    await changing.gateway.reloader.reload()
+    assert current.context is not before
+    assert current.context.downloads is before.downloads
+
+
+class Mirror(ModelSource):
+    class Config(msgspec.Struct):
+        url: str = ""
+
+    seen: ClassVar[list[str]] = []
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    def takes(self, name: str) -> bool:
+        self.seen.append(self._config.url)
+        return False
+
+    def pull(self, name: str, settings: PullSettings, folder: Path, progress: PullProgress) -> PulledModel:
+        raise NotImplementedError
+
+
+async def test_downloads_use_the_parameters_of_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(STATE_DIR, str(tmp_path))
+    url = "http://old"
+
+    def read() -> LoadedConfig:
+        return LoadedConfig(Config(plugins=PluginSettings(parameters={"mirror": {"url": url}})), None, ())
+
+    registry = registry_with("model_source", "mirror", Mirror, instead_of="pull")
+    gateway = Gateway(read().config, registry, source=ConfigSource(read, None))
+    downloads = gateway.current.context.downloads
+    assert downloads is not None
+    await gateway.start()
+    url = "http://new"
+    await gateway.reloader.reload()
+    with pytest.raises(PullFailed):
+        await downloads.fetch("m", PullSettings(folder=str(tmp_path)), lambda done, total: None)
+    assert Mirror.seen == ["http://new"]
+    await gateway.stop()
