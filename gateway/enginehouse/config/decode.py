@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from math import inf
 from typing import Any, NamedTuple
 
 import msgspec
@@ -142,7 +143,7 @@ def _accepts(kind: Type, shape: Shape, value: Any) -> bool:
         return True
     if isinstance(kind, IntType | FloatType):
         numbers = (int,) if isinstance(kind, IntType) else (int, float)
-        return type(value) in numbers and _at_least(kind.ge, value) and _at_least(value, kind.le)
+        return type(value) in numbers and -inf < value < inf and _keeps_limits(kind, value)
     if isinstance(kind, BoolType):
         return isinstance(value, bool)
     return isinstance(value, str) and (_fits(kind, value) if isinstance(kind, StrType) else value in shape.choices)
@@ -156,8 +157,9 @@ def _has_another_form(shape: Shape, value: Any) -> bool:
     return isinstance(value, str) and not shape.choices and any(isinstance(kind, StrType) for kind in shape.kinds)
 
 
-def _at_least(low: float | None, value: float | None) -> bool:
-    return low is None or value is None or low <= value
+def _keeps_limits(kind: IntType | FloatType, value: float) -> bool:
+    above = kind.gt is None or value > kind.gt
+    return above and (kind.ge is None or value >= kind.ge) and (kind.le is None or value <= kind.le)
 
 
 def _show(shape: Shape, value: Any) -> str:

@@ -77,9 +77,11 @@ def _scalars(type_: Type, value: Any, path: Path) -> Iterator[tuple[Path, Type]]
     whole = False
     for kind in shape_of(type_).kinds:
         if isinstance(kind, StructType):
+            if value is not None and not isinstance(value, dict):
+                continue  # the file has it in another form, or wrong
             for field_ in kind.fields:
                 name = field_.encode_name
-                yield from _scalars(field_.type, value.get(name) if isinstance(value, dict) else None, (*path, name))
+                yield from _scalars(field_.type, value.get(name) if value else None, (*path, name))
         elif isinstance(kind, DictType) or (isinstance(kind, AnyType) and isinstance(value, dict)):
             item_type = kind.value_type if isinstance(kind, DictType) else kind
             for name, item in value.items() if isinstance(value, dict) else ():
@@ -100,7 +102,10 @@ def _parse(type_: Type, text: str) -> Any:
     shape = shape_of(type_)
     kind = shape.kinds[0]
     if isinstance(kind, ListType):
-        return [item.strip() for item in text.split(",") if item.strip()]
+        single = text.isdecimal() and any(isinstance(each, IntType) for each in shape.kinds)
+        if single or text in shape.choices:
+            return int(text) if single else text
+        return [_parse(kind.item_type, item.strip()) for item in text.split(",") if item.strip()]
     if isinstance(kind, BoolType):
         return {"true": True, "false": False}.get(text.lower(), text)
     if isinstance(kind, IntType | FloatType) and not shape.unit:
@@ -110,10 +115,8 @@ def _parse(type_: Type, text: str) -> Any:
 
 
 def _put(data: dict[str, Any], path: Path, value: Any) -> None:
-    """Set the value at ``path``. Does nothing if ``path`` leads through a scalar; the decoder reports that."""
+    """Set the value at ``path``, which ``_scalars`` has found in ``data``."""
     place: Any = data
     for part in path[:-1]:
         place = place.setdefault(part, {}) if isinstance(place, dict) else place[part]
-        if not isinstance(place, dict | list):
-            return
     place[path[-1]] = value

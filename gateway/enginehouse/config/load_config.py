@@ -139,7 +139,8 @@ def _refuse(problems: Iterable[Problem], file: Path | None, overrides: Overrides
 
 def _located(problem: Problem, file: Path | None, overrides: Overrides) -> ConfigError:
     """``problem`` as an error that names its source: the variable, or the file and the key."""
-    if variable := overrides.origins.get(problem.path):
+    above = (problem.path[:length] for length in range(len(problem.path), 0, -1))  # a variable may be a whole list
+    if variable := next(filter(None, map(overrides.origins.get, above)), ""):
         return problem.error(problem.text, key=variable, remedy=problem.remedy)
     key = dotted(problem.path)
     return problem.error(problem.text, file=str(file) if file else "", key=key, remedy=problem.remedy)
@@ -170,7 +171,7 @@ def _likely(problem: str, line: str) -> tuple[str, str]:
     bare = problem == "Invalid value" or ("after a statement" in problem and line.count("=") == 1)
     if bare and (assigned := _ASSIGNED.match(line)):
         mark = "'" if "\\" in assigned["value"] else '"'
-        return f"quote the text: {assigned['key']} = {mark}{assigned['value']}{mark}", ""
+        return f"quote the text: {assigned['key']} = {mark}...{mark}", ""  # the value may be a secret
     if "Unescaped" in problem:
         return "write the text in single quotes, in which a backslash is one", ""
     return "", ""

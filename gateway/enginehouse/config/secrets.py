@@ -44,7 +44,7 @@ def read_secret(text: str, folder: Path, environ: Mapping[str, str]) -> Secret:
         if value is None:
             raise SecretError(f"the environment variable {place} is not set", "set it, or name another")
     elif kind == "file":
-        value = _read(folder / Path(place).expanduser())
+        value = _read(folder, place)
     else:
         return Secret(text)
     if not value:
@@ -58,9 +58,13 @@ def refuse_mask(text: str, remedy: str) -> None:
         raise SecretError("is the mask of a secret", remedy)
 
 
-def _read(path: Path) -> str:
+def _read(folder: Path, place: str) -> str:
+    path = Path(place)
     try:
+        path = folder / path.expanduser()
         return path.read_text(encoding="utf-8-sig").rstrip("\r\n")
+    except RuntimeError as error:  # ~NAME of nobody
+        raise SecretError(f"cannot find {path}: {error}", "name the file by its whole path") from None
     except UnicodeDecodeError:
         raise SecretError(f"{path} is not UTF-8 text", "put only the secret there") from None
     except OSError as error:

@@ -137,6 +137,8 @@ def _kind_text(shape: Shape, kind: Type) -> str:
 
 
 def _range_text(kind: IntType | FloatType) -> str:
+    if kind.gt is not None:
+        return f" above {kind.gt:g}"
     if kind.ge is None:
         return ""
     return f", {kind.ge} or more" if kind.le is None else f" from {kind.ge} to {kind.le}"

@@ -156,6 +156,25 @@ def test_a_variable_that_may_mean_two_keys_is_refused(refuse: Refuse) -> None:
     assert error.problem == "may mean backends.gpu-1.priority and backends.gpu_1.priority"
 
 
+@pytest.mark.parametrize(("text", "gpus"), [("2", 2), ("0,1", [0, 1]), ("3,", [3])])
+def test_gpus_are_a_number_or_a_list_of_numbers(load: Load, text: str, gpus: object) -> None:
+    assert load(FILE, ENGINEHOUSE_MODELS_QWEN_7B_GPUS=text).config.models["qwen:7b"].gpus == gpus
+
+
+@pytest.mark.parametrize(("text", "gpus"), [("auto", "auto"), ("1", [1])])
+def test_gpus_of_a_host_are_a_list_or_auto(load: Load, text: str, gpus: object) -> None:
+    assert load("[hosts.a]", ENGINEHOUSE_HOSTS_A_GPUS=text).config.hosts["a"].gpus == gpus
+
+
+def test_an_error_in_a_list_names_its_variable(refuse: Refuse) -> None:
+    assert refuse("[hosts.a]", ENGINEHOUSE_HOSTS_A_GPUS="0,x").key == "ENGINEHOUSE_HOSTS_A_GPUS"
+
+
+def test_a_variable_of_another_form_than_the_file_has_is_a_warning(load: Load) -> None:
+    [warning] = load(FILE, ENGINEHOUSE_ROUTING_ALIASES_GPT_4_TO="b").warnings
+    assert "ENGINEHOUSE_ROUTING_ALIASES_GPT_4_TO: there is no such setting" in warning
+
+
 def test_two_keys_of_one_variable_are_fine_while_it_is_not_set(load: Load) -> None:
     text = '[backends.gpu-1]\nurl = "http://h:1"\n[backends.gpu_1]\nurl = "http://h:2"'
     assert len(load(text, ENGINEHOUSE_SERVER_PORT="1").config.backends) == 2

@@ -187,6 +187,21 @@ def test_all_errors_are_reported_at_once(refuse: Refuse) -> None:
     assert len(str(error).splitlines()) == 3
 
 
+@pytest.mark.parametrize("value", ["inf", "nan"])
+@pytest.mark.parametrize(
+    ("table", "key"), [("models.a", "weight"), ("prices.a", "input"), ("rescheduling", "load_balance_threshold")]
+)
+def test_a_number_is_finite(refuse: Refuse, table: str, key: str, value: str) -> None:
+    error = refuse(f"[{table}]\n{key} = {value}")
+    assert error.key == f"{table}.{key}"
+    assert "expected a number" in error.problem
+
+
+@pytest.mark.parametrize("alias", ['{ to = "a", weight = 0 }', '["b", { to = "a", weight = 0 }]'])
+def test_the_weight_of_an_alias_is_above_0(refuse: Refuse, alias: str) -> None:
+    assert refuse(f"[routing.aliases]\nx = {alias}").problem == "expected a number above 0, got 0"
+
+
 def test_numbers_that_no_engine_would_ever_need_are_no_crash(load: Load) -> None:
     assert load(f"[routing]\nmax_retries = {10**30}").config.routing.max_retries == 10**30
 
@@ -208,11 +223,11 @@ def test_a_syntax_error_has_its_line_and_column(refuse: Refuse, file: Path, text
         ("[models.llama3:8b]\npath = 'x'", 'quote the name: [models."llama3:8b"]'),
         ("[[routing.a b]]", 'quote the name: [[routing."a b"]]'),
         ("[prices]\nllama3:8b = {}", 'quote the name: "llama3:8b" = ...'),
-        ("[backends.a]\nurl = http://h  # here", 'quote the text: url = "http://h"'),
-        ("host = 127.0.0.1\n", 'quote the text: host = "127.0.0.1"'),
-        ("ttl = 10m\n", 'quote the text: ttl = "10m"'),
+        ("[backends.a]\nurl = http://h  # here", 'quote the text: url = "..."'),
+        ("host = 127.0.0.1\n", 'quote the text: host = "..."'),
+        ("ttl = 10m\n", 'quote the text: ttl = "..."'),
         ("port = 8080 workers = 2\n", "fix the syntax there"),
-        ("path = C:\\models\n", "quote the text: path = 'C:\\models'"),
+        ("path = C:\\models\n", "quote the text: path = '...'"),
         ('path = "C:\\models"\n', "write the text in single quotes"),
         ("[routing.aliases]\ngpt-4 = 'a'\ngpt-4 = 'b'\n\n[server]\n", "gpt-4 is there twice (remove one of the two)"),
         ("[models.a]\n[models.b]\n[models.a]\n", "[models.a] is there twice (remove one of the two)"),
@@ -220,6 +235,10 @@ def test_a_syntax_error_has_its_line_and_column(refuse: Refuse, file: Path, text
 )
 def test_a_syntax_error_has_the_change_that_it_probably_needs(refuse: Refuse, text: str, said: str) -> None:
     assert said in str(refuse(text))
+
+
+def test_a_syntax_error_does_not_show_a_secret(refuse: Refuse) -> None:
+    assert "sk-abc" not in str(refuse("[backends.a]\napi_key = sk-abc"))
 
 
 def test_a_byte_order_mark_is_no_part_of_a_file(file: Path, tmp_path: Path) -> None:

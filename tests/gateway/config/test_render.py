@@ -133,7 +133,8 @@ def value_of(kind: Type, unit: str) -> st.SearchStrategy[Any]:
         case IntType():
             return st.integers(kind.ge if kind.ge is not None else -(2**63), kind.le if kind.le is not None else 2**62)
         case FloatType():
-            return st.floats(kind.ge, kind.le if kind.le is not None else 1e15 if unit else None, allow_nan=False)
+            most = kind.le if kind.le is not None else 1e15 if unit else None
+            return st.floats(kind.ge, most, allow_nan=False, allow_infinity=False)
         case LiteralType():
             return st.sampled_from(kind.values)
         case EnumType():
