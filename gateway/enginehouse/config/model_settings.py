@@ -13,6 +13,7 @@ from enginehouse.config.section import (
     Count,
     Duration,
     HiddenText,
+    Period,
     Positive,
     ProgressForm,
     Section,
@@ -180,10 +181,10 @@ class ModelSettings(CapabilitySettings, frozen=True):
         str, about("path that answers 200 when it is ready; by default the driver's; `none` accepts any answer")
     ] = ""
     start_timeout: Annotated[
-        Duration | None, about("time limit for starting; by default 2m, or 24h with `start_silence`")
+        Period | None, about("time limit for starting; by default 2m, or 24h with `start_silence`")
     ] = None
     start_silence: Annotated[
-        Duration | None,
+        Period | None,
         about(
             "longest time of a start without a sign of progress, such as output or bytes read; by default "
             "as `start_timeout`"

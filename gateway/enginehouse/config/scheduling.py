@@ -136,6 +136,6 @@ class ReschedulingSettings(Section, frozen=True):
     ] = 0.60
     ttft_profile: Annotated[str, about("file of measured times to first token; bundled by default")] = ""
     tpot_profile: Annotated[str, about("file of measured times per output token; bundled by default")] = ""
-    migrate_timeout: Annotated[Duration, about("time limit of one migration")] = 5
+    migrate_timeout: Annotated[Period, about("time limit of one migration")] = 5
     moves_at_once: Annotated[Positive, about("most streams that a drain moves together")] = 8
     cool_down: Annotated[Duration, about("pause of an instance after a migration; 0 for none")] = 2

@@ -70,7 +70,7 @@ class CheckSettings(Section, frozen=True):
     """Health probes. Live requests count as well."""
 
     interval: Annotated[Period, about("time between two probes of one backend")] = 5
-    timeout: Annotated[Duration, about("time limit of one probe")] = 5
+    timeout: Annotated[Period, about("time limit of one probe")] = 5
     failures: Annotated[Positive, about("consecutive failures that make a backend unhealthy")] = 3
     successes: Annotated[Positive, about("consecutive successes that make it healthy again")] = 2
     hung: Annotated[

@@ -22,8 +22,8 @@ from enginehouse.domain.names import did_you_mean
 
 _LONGEST_NAME = 256
 _MOST_LISTED = 5
-_LONGEST_PROBLEM, _MOST_PROBLEMS = 200, 3
 """The most models that an error lists."""
+_LONGEST_PROBLEM, _MOST_PROBLEMS = 200, 3
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 

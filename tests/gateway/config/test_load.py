@@ -36,6 +36,19 @@ def test_what_is_repeated_needs_an_interval(refuse: Refuse, key: str, value: str
     assert (error.key, error.problem) == (f"{key}.interval", f"expected 1 ms or more, got {shown}")
 
 
+@pytest.mark.parametrize(
+    ("table", "key"),
+    [
+        ("checks", "timeout"),
+        ("rescheduling", "migrate_timeout"),
+        ("models.a", "start_timeout"),
+        ("models.a", "start_silence"),
+    ],
+)
+def test_what_would_always_be_late_without_time_gets_some(refuse: Refuse, table: str, key: str) -> None:
+    assert refuse(f"[{table}]\n{key} = 0").problem == 'expected 1 ms or more, got "0"'
+
+
 def test_zero_is_a_duration_without_a_unit(load: Load) -> None:
     assert load("[timeouts]\nconnect = 0").config.timeouts.connect == 0
 

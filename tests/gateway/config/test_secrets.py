@@ -49,7 +49,11 @@ def test_without_a_file_paths_start_at_the_current_folder(tmp_path: Path, monkey
         ("env:EMPTY", "env:EMPTY is empty", "put the secret there"),
         ("file:nope", "cannot read {folder}/nope: No such file or directory", "create the file, or name another"),
         ("file:.", "cannot read {folder}: Is a directory", "create the file, or name another"),
-        ("file:~no-one/x", "cannot find ~no-one/x: Could not determine home directory.", "name the file by its whole path"),
+        (
+            "file:~no-one/x",
+            "cannot find ~no-one/x: Could not determine home directory.",
+            "name the file by its whole path",
+        ),
         ("file:empty", "file:empty is empty", "put the secret there"),
         ("file:binary", "{folder}/binary is not UTF-8 text", "put only the secret there"),
         ("***", "is the mask of a secret", 'put the secret itself here, "env:NAME" or "file:PATH"'),
