@@ -75,7 +75,7 @@ class SimDriver(SupportsHandOver, OpenAICompatibleDriver, SupportsLaunch, Suppor
 
         The default of a chat's ``max_tokens`` depends on the engine's settings, so such a chat cannot be continued.
         """
-        if answer.path == "/v1/chat/completions" and b"_tokens" not in answer.body:
+        if answer.path == "/v1/chat/completions" and not _limits(answer.body).known:
             raise CannotContinue("A chat without 'max_tokens' cannot be continued at a simulated engine")
         return continue_answer(answer, default_max_tokens=16, return_token_ids=True)
 
@@ -84,6 +84,20 @@ class SimDriver(SupportsHandOver, OpenAICompatibleDriver, SupportsLaunch, Suppor
             raise CannotContinue("The simulated engine is asked for the rest of a stream by its tokens only")
         body = add_field(continuation.body, "follows", msgspec.json.encode(request))
         return msgspec.structs.replace(continuation, body=body)
+
+
+class _Limits(msgspec.Struct):
+    """The most tokens that a chat asks for."""
+
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+
+    @property
+    def known(self) -> bool:
+        return bool(self.max_completion_tokens or self.max_tokens)
+
+
+_limits = msgspec.json.Decoder(_Limits).decode
 
 
 class _SimModel(msgspec.Struct):

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from enginehouse import Capabilities
-from enginehouse.drivers import EngineResponse, LaunchSpec, ServedModel
-from enginehouse.errors import UpstreamError
+from enginehouse.drivers import EngineResponse, LaunchSpec, PartialAnswer, ServedModel
+from enginehouse.errors import CannotContinue, UpstreamError
 from enginehouse_kit.engines import SimEngine
 from enginehouse_sim import SimDriver, register_drivers
 from enginehouse_sim.options import CoreSettings, SimOptions
@@ -61,6 +61,26 @@ def test_every_limit_of_the_engine_is_an_option() -> None:
 
     flags = {flag.removeprefix("--").replace("-", "_") for parameter in engine.params for flag in parameter.opts}
     assert flags - {"max_model_len", "context_length", "concurrency", "help"} <= set(SimOptions.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    ("fields", "continues"),
+    [
+        ({"max_tokens": 9}, True),
+        ({"max_completion_tokens": 9}, True),
+        ({"max_tokens": None}, False),
+        ({"min_tokens": 1}, False),
+        ({"user": "_tokens"}, False),
+    ],
+)
+def test_only_a_chat_whose_length_is_known_is_continued(fields: dict[str, object], continues: bool) -> None:
+    body = msgspec.json.encode({"messages": [{"role": "user", "content": "max_tokens"}], **fields})
+    answer = PartialAnswer(path="/v1/chat/completions", body=body, text=" one", tokens=1)
+    if continues:
+        assert SimDriver().continuation(answer).tokens == 1
+    else:
+        with pytest.raises(CannotContinue):
+            SimDriver().continuation(answer)
 
 
 @pytest.mark.parametrize(("status", "healthy"), [(200, True), (503, False)])

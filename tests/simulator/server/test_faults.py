@@ -31,6 +31,18 @@ def test_an_error_hits_as_many_requests_as_it_counts(engine: SimEngine) -> None:
     assert (listed["kind"], listed["hits"]) == ("error", 2)
 
 
+@pytest.mark.parametrize("status", [499, 529])
+def test_an_error_may_have_a_status_without_a_name(engine: SimEngine, status: int) -> None:
+    engine.fault("error", status=status)
+    assert ask(engine).status_code == status
+
+
+def test_a_body_that_is_nested_too_deeply_is_refused(engine: SimEngine) -> None:
+    engine.fault("error", model="another")
+    body = b'{"model":"tiny","prompt":"x","stop":' + b"[" * 5000 + b"]" * 5000 + b"}"
+    assert http.post(f"{engine.url}/v1/completions", content=body).status_code == 400
+
+
 def test_an_error_without_a_count_stays_until_cleared(engine: SimEngine) -> None:
     engine.fault("error", body={"detail": "broken"})
     assert [ask(engine).json() for _ in range(2)] == [{"detail": "broken"}] * 2

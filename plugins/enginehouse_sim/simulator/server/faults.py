@@ -166,7 +166,7 @@ class _Named(msgspec.Struct):
 def _model(body: bytes) -> str:
     try:
         return msgspec.json.decode(body, type=_Named).model
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return ""
 
 

@@ -24,6 +24,7 @@ T = TypeVar("T")
 DONE = b"data: [DONE]\n\n"
 """The end of a stream."""
 _BACKLOG = 2048
+_PHRASES = {int(status): status.phrase.encode() for status in HTTPStatus}
 _log = logging.getLogger(__name__)
 
 
@@ -72,7 +73,7 @@ class Call:
         """The body as ``type``. Raises ``InvalidRequest`` for any other body."""
         try:
             return msgspec.json.decode(self.body, type=type)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise InvalidRequest(f"The body cannot be understood: {error}") from None
 
     async def json(self, value: object, status: int = 200) -> None:
@@ -118,7 +119,7 @@ class Call:
 
 
 def _head(status: int, content_type: bytes, length: bytes, keeps_alive: bool) -> bytes:
-    line = b"HTTP/1.1 %d %s" % (status, HTTPStatus(status).phrase.encode())
+    line = b"HTTP/1.1 %d %s" % (status, _PHRASES.get(status, b""))  # a fault may have a status without a name
     closing = b"" if keeps_alive else b"\r\nconnection: close"
     return b"%s\r\ncontent-type: %s\r\n%s%s\r\n\r\n" % (line, content_type, length, closing)
 
