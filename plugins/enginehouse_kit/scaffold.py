@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import date
 from importlib.metadata import version
 from importlib.resources import files
+from keyword import iskeyword
 from pathlib import Path
 from string import Template
 
@@ -14,7 +15,7 @@ import click
 
 from enginehouse import PluginError
 from enginehouse.settings import did_you_mean
-from enginehouse_kit.plugin_manager import KINDS, Kind
+from enginehouse_kit.plugin_manager import KINDS, Kind, installed_plugins
 
 _TEMPLATES = files("enginehouse_kit") / "template"
 _FILES = {
@@ -31,11 +32,13 @@ _IMPORTS = {"command": "click>=8.1", "routes": "starlette>=0.46"}
 def write_plugin(name: str, parent: Path, kinds: Sequence[str] = ("filter",)) -> Path:
     """Write a plugin that registers one type of each of ``kinds`` into a new folder of ``parent``. Return that folder.
 
-    ``name`` is the entry point: lower-case words joined by hyphens. Raises ``PluginError`` for any other name, for an
-    unknown kind, and if the folder exists.
+    ``name`` is the entry point: lower-case words joined by hyphens. Raises ``PluginError`` for any other name, for that
+    of a bundled plugin, for an unknown kind, and if the folder exists.
     """
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise PluginError("the name must be lower-case words joined by hyphens, such as 'night-shift'", plugin=name)
+    if _module(name) in {each.origin.module.partition(".")[0] for each in installed_plugins() if each.origin.bundled}:
+        raise PluginError("Enginehouse has a plugin of this name: choose another one", plugin=name)
     chosen = _kinds(name, kinds)
     folder = parent / f"enginehouse-{name}"
     if folder.exists():
@@ -45,6 +48,10 @@ def write_plugin(name: str, parent: Path, kinds: Sequence[str] = ("filter",)) ->
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, "utf-8")
     return folder
+
+
+def _module(name: str) -> str:
+    return f"enginehouse_{name.replace('-', '_')}"
 
 
 def _kinds(name: str, kinds: Sequence[str]) -> list[Kind]:
@@ -62,7 +69,7 @@ def _remedy(unknown: str) -> str:
 
 def _contents(name: str, kinds: Sequence[Kind]) -> Iterator[tuple[str, str]]:
     """Every file: its path in the plugin's folder, and its text."""
-    module = f"enginehouse_{name.replace('-', '_')}"
+    module = _module(name)
     values = [_values(name, kind, alone=len(kinds) == 1) for kind in kinds]
     shared = {
         **values[0],
@@ -88,7 +95,7 @@ def _values(name: str, kind: Kind, alone: bool) -> dict[str, str]:
     words = f"{name}-{kind.name}".replace("_", "-").split("-")
     cls = "".join(word.capitalize() for word in words) if kind.interface else f"make_{kind.name}"
     if not kind.hook:
-        cls = type
+        cls = f"{type}_" if iskeyword(type) else type  # it names a function
     return {"name": name, "distribution": f"enginehouse-{name}", "kind": kind.name, "type": type, "cls": cls}
 
 

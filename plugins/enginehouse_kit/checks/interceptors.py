@@ -68,12 +68,13 @@ async def _check_before(ask: Callable[[bytes, str | None], Awaitable[Any]], *all
         for caller in (None, "team-a"):
             _check_said("before", await ask(body, caller), *allowed)
     for body in BODIES:
-        plain, other = [await ask(each, None) for each in (encoded(body), escaped(body))]
+        plain, other, again = [await ask(each, None) for each in (encoded(body), escaped(body), encoded(body))]
         why = (
             "before must decide alike about a text that JSON writes with escapes: decode it, or use the request's texts"
         )
-        again = isinstance(plain, (Answer, Join)) or isinstance(other, (Answer, Join))  # it remembers requests
-        expect(again or type(plain) is type(other), f"{why}, got {plain!r} and {other!r}")
+        knows = isinstance(plain, (Answer, Join)) or isinstance(other, (Answer, Join))  # it remembers requests
+        counts = type(plain) is not type(again)
+        expect(knows or counts or type(plain) is type(other), f"{why}, got {plain!r} and {other!r}")
 
 
 def _check_said(method: str, said: Any, *allowed: type) -> None:
@@ -86,13 +87,24 @@ def _check_said(method: str, said: Any, *allowed: type) -> None:
     elif isinstance(said, Change):
         body = said.body
         expect(isinstance(body, (bytes, dict)), f"{method} must change the body to bytes or a dict, got {body!r}")
+        _check_json(method, body)
     elif isinstance(said, Answer):
         expect(200 <= said.status <= 599, f"{method} must answer with a status from 200 to 599, got {said.status!r}")
         expect(isinstance(said.body, (bytes, dict)), f"{method} must answer with bytes or a dict, got {said.body!r}")
+        _check_json(method, said.body)
     elif isinstance(said, Join):
         expect(isinstance(said.request_id, str), f"{method} must join the id of a request, got {said.request_id!r}")
-    elif isinstance(said, dict):
+    else:
+        _check_json(method, said)
+
+
+def _check_json(method: str, said: Any) -> None:
+    if not isinstance(said, dict):
+        return
+    try:
         json.dumps(said)
+    except (TypeError, ValueError) as error:
+        raise AssertionError(f"{method} must return what is for JSON: {error}") from None
 
 
 def _check_filters(it: Interceptor, request: InterceptedRequest) -> None:
@@ -146,7 +158,7 @@ def _check_passed(method: str, said: Any) -> None:
         expect(isinstance(each, Event), f"{method} must return an Event, events, Refuse or None, got {said!r}")
         expect(isinstance(each.text, str), f"{method} must return events with texts, got {each!r}")
         expect(bool(each.data) or each.kind in ("text", "thinking", "refusal", "finish"), f"{each!r} needs data")
-        json.dumps(each.data)
+        _check_json(method, each.data)
 
 
 def _check_head(said: Any) -> None:

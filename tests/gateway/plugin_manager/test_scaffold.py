@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from enginehouse import PluginError
 from enginehouse.cli import enginehouse
 from enginehouse.plugin_manager.kinds import KINDS
+from enginehouse_kit.scaffold import write_plugin
 from tests.support.paths import ROOT
 from tests.support.plugins import PipInstall, RunPython, RunTests
 
@@ -131,3 +132,15 @@ def test_a_new_plugin_of_every_kind_is_tidy(project: Path) -> None:
         ruff = subprocess.run([sys.executable, *arguments], cwd=project, capture_output=True, text=True)
 
         assert ruff.returncode == 0, ruff.stdout
+
+
+@pytest.mark.parametrize("name", ["metrics", "model-list"])
+def test_new_refuses_the_name_of_a_bundled_plugin(tmp_path: Path, name: str) -> None:
+    with pytest.raises(PluginError, match="Enginehouse has a plugin of this name"):
+        write_plugin(name, tmp_path)
+
+
+def test_a_command_may_have_a_name_that_no_function_can_have(tmp_path: Path) -> None:
+    folder = write_plugin("lambda", tmp_path, ["command"])
+    compile((folder / "src/enginehouse_lambda/command.py").read_text(), "command.py", "exec")
+    assert 'lambda = "enginehouse_lambda.command:lambda_"' in (folder / "pyproject.toml").read_text()

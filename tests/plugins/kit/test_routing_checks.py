@@ -305,3 +305,22 @@ def test_a_strategy_may_refuse_to_go_without_scorers() -> None:
                 raise ConfigError("nothing to score with")
 
     check_strategy(Insists)
+
+
+class RefusesMany(AnyFilter):
+    def keep(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        if len(candidates) > 1:
+            raise InvalidRequest("Too many")
+        return candidates
+
+
+class PicksOfFew(Strategy):
+    def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
+        if len(candidates) > 1:
+            raise InvalidRequest("Too many")
+        return candidates[0]
+
+
+def test_any_question_may_be_refused() -> None:
+    check_filter(RefusesMany)
+    check_strategy(PicksOfFew)
