@@ -20,7 +20,7 @@ class Refuses(Protocol):
         return InvalidRequest("No")
 
     def error(self, status: int, envelope: Envelope) -> bytes:
-        return envelope["error"]["message"].encode()
+        return str(envelope).encode()
 
 
 class Fails(Refuses):

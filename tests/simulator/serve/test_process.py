@@ -124,6 +124,12 @@ def test_an_address_that_is_taken_is_named(engine: SimEngine) -> None:
     assert ended.stderr.startswith(f"Error: cannot listen on 127.0.0.1, port {engine.port}: ")
 
 
+def test_a_control_port_that_is_taken_is_named(engine: SimEngine) -> None:
+    command = [sys.executable, "-m", "enginehouse_sim", "--port", "0", "--control-port", str(engine.port)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.stderr.startswith(f"Error: cannot listen on 127.0.0.1, port {engine.port}: ")
+
+
 def test_a_flag_that_makes_no_sense_is_refused() -> None:
     command = [sys.executable, "-m", "enginehouse_sim", "--ttft", "soon"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)

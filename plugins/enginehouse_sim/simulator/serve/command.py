@@ -60,4 +60,4 @@ def serve(**flags: Any) -> None:
     try:
         run(Settings(**flags), click.echo)
     except OSError as error:
-        raise click.ClickException(f"cannot listen on {flags['host']}, port {flags['port']}: {error}") from error
+        raise click.ClickException(str(error)) from error

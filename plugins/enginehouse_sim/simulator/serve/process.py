@@ -70,7 +70,10 @@ async def _serve(settings: Settings, announce: Callable[[str], None]) -> None:
         serve, listening = Application(simulation).serve, []
         for word, number in (("listening", settings.port), ("control", settings.control_port)):
             if number is not None:
-                listener = HttpListener(serve, settings.host, number)
+                try:
+                    listener = HttpListener(serve, settings.host, number)
+                except OSError as error:
+                    raise OSError(f"cannot listen on {settings.host}, port {number}: {error}") from error
                 stack.push_async_callback(listener.close)
                 await listener.accept()
                 listening.append((word, listener))

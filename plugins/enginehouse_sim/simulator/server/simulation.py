@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -34,8 +34,8 @@ class KvEventsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     publisher: Literal["zmq"] = "zmq"
     endpoint: str = "tcp://*:5557"
     replay_endpoint: str | None = None
-    buffer_steps: int = 10_000
-    hwm: int = 100_000
+    buffer_steps: Annotated[int, msgspec.Meta(ge=0)] = 10_000
+    hwm: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)] = 100_000
     topic: str = ""
 
 
