@@ -27,8 +27,8 @@ from enginehouse.plugin_manager.installed import (
     GROUP,
     InstalledPlugin,
     PluginOrigin,
-    has_words,
     installed_plugins,
+    may_have,
     unmet_requirement,
 )
 from enginehouse.plugin_manager.kinds import KINDS, Kind, factory_faults
@@ -78,7 +78,7 @@ def load_plugins(settings: PluginSettings) -> LoadedPlugins:
     """
     loaded = collect(settings)
     for broken in loaded.broken:
-        if settings.on_error == "skip" and has_words(broken.module, ("register_authenticators",)):
+        if settings.on_error == "skip" and may_have(broken.module, "register_authenticators"):
             raise broken.error(f"{broken.problem.problem}{_NOT_LEFT_OUT}")
     for problem in loaded.problems:
         if settings.on_error == "fail":

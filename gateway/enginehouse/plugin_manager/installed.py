@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.machinery import PathFinder
 from importlib.metadata import Distribution, EntryPoint, PackageMetadata, entry_points, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +23,7 @@ GROUP = "enginehouse"
 COMMANDS = "enginehouse.commands"
 """The entry-point group of their commands."""
 
+_CODE = (".py", ".so", ".pyd")
 _OWN = re.compile(r"enginehouse\s*(?![-\w.])", re.IGNORECASE)
 
 
@@ -44,10 +44,10 @@ def unmet_requirement(distribution: Distribution | None) -> str:
     return ""
 
 
-def has_words(module: str, words: Iterable[str]) -> bool:
-    """Whether the source of ``module`` contains all ``words``. ``True`` if the source cannot be read."""
-    source = _source(module)
-    return source is None or all(word.encode() in source for word in words)
+def may_have(module: str, word: str) -> bool:
+    """Whether a file of the package of ``module`` has ``word`` in it. ``True`` if there are none that can be read."""
+    files = list(_files_around(module))
+    return not files or any(word.encode() in file.read_bytes() for file in files)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,16 +148,12 @@ def _package(entry_point: EntryPoint) -> str:
     return entry_point.module.partition(".")[0]
 
 
-def _source(module: str) -> bytes | None:
-    """The source of ``module``, found without importing it or the packages around it."""
-    parts = module.split(".")
-    spec = find_spec(parts[0])  # by every finder: an editable installation may have one of its own
-    for length in range(2, len(parts) + 1):
-        if spec is not None:
-            spec = PathFinder.find_spec(".".join(parts[:length]), spec.submodule_search_locations)
+def _files_around(module: str) -> Iterator[Path]:
+    """The code of the package of ``module``, found without importing it."""
+    spec = find_spec(module.partition(".")[0])
     if spec is None:
-        return None
-    origin = spec.origin
-    if origin is None or not origin.endswith(".py"):
-        return None
-    return Path(origin).read_bytes()
+        return
+    for folder in spec.submodule_search_locations or ():
+        yield from (file for file in Path(folder).rglob("*") if file.suffix in _CODE)
+    if not spec.submodule_search_locations and spec.origin is not None and Path(spec.origin).suffix in _CODE:
+        yield Path(spec.origin)

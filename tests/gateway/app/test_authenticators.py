@@ -268,6 +268,18 @@ def test_one_that_cannot_be_made_or_loaded_is_never_left_out(install: Install) -
         load_plugins(PluginSettings(on_error="skip"))
 
 
+def test_one_whose_hook_is_in_another_module_is_not_left_out_either(install: Install, tmp_path: Path) -> None:
+    install("acme", "", module="enginehouse_acme")
+    (tmp_path / "enginehouse_acme.py").unlink()
+    (tmp_path / "enginehouse_acme").mkdir()
+    (tmp_path / "enginehouse_acme" / "__init__.py").write_text("from enginehouse_acme.hooks import *\n")
+    (tmp_path / "enginehouse_acme" / "hooks.py").write_text(
+        "import is_not_there\ndef register_authenticators(register): ...\n"
+    )
+    with pytest.raises(PluginError, match=r"cannot be imported.*it may have an authenticator, so it is not left out"):
+        load_plugins(PluginSettings(on_error="skip"))
+
+
 async def test_a_caller_who_is_not_there_keeps_name_rights_and_limits() -> None:
     house = gateway(Names, auth={"keys": [{"name": "gate", "key": "k", "gateway": True}]})
     keyring = house.admission.authentication
