@@ -163,7 +163,7 @@ class ClientConnection:
             keep_alive,
             chunks,
         )
-        inbound.expects = self._expects
+        inbound.expects = self._expects and chunks  # of HTTP/1.0, it must be ignored (RFC 9110, 10.1.1)
         inbound.saved, self.resumes = self.resumes, b""
         if path is not None:
             inbound.lines = self.server.cors.lines(headers)
@@ -176,7 +176,7 @@ class ClientConnection:
             self.server.open(inbound, stream, method, self._url, version, self._transport)
         if inbound.stream is not None or inbound.whole:
             self._arrived(inbound)
-        elif self._expects:
+        elif inbound.expects:
             inbound.ask_for_body()
 
     def _is_web_socket(self) -> bool:
@@ -529,7 +529,10 @@ class ClientConnection:
             self._pass_connection(pass_on, *saved)
 
     def _pass_connection(self, pass_on: PassOn, received: bytes, stream: bytes) -> None:
-        pass_on(self._transport.get_extra_info("socket").fileno(), received, stream)
+        try:
+            pass_on(self._transport.get_extra_info("socket").fileno(), received, stream)
+        except OSError as error:  # this process can have no more descriptors
+            _log.warning("A client's connection was not passed on, and is closed: %s", error.strerror)
         self._transport.abort()  # closes only this process's descriptor
 
     def _in_order(self) -> bool:

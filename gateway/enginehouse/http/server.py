@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -23,6 +24,8 @@ from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.relay.jobs.engine_job import EngineCall
 from enginehouse.relay.web_socket_server import Handshake
 from enginehouse.telemetry.plugin_failures import log_plugin_failure
+
+_log = logging.getLogger(__name__)
 
 Check = Callable[[float], None]
 """Called with the loop's time, in seconds."""
@@ -72,12 +75,17 @@ class HttpServer:
     def _check_all(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let connections find out that their clients have been silent for too long.
 
-        One timer for all of them is cheaper than one for every answer.
+        One timer for all of them is cheaper than one for every answer. It goes on whatever a check raises.
         """
-        now = loop.time()
+        now, failure = loop.time(), None
         for check in list(self._checks):  # one that closes its connection discards itself
-            check(now)
+            try:
+                check(now)
+            except Exception as error:  # noqa: PERF203 - the others must not wait for ever
+                failure = error
         self._timer = loop.call_later(1, self._check_all, loop) if self._checks else None
+        if failure is not None:
+            _log.error("A client's connection could not be checked", exc_info=failure)
 
     def open(
         self,

@@ -104,6 +104,21 @@ async def test_a_request_that_stops_arriving_is_cut_off_after_a_minute(
     assert slow.transport.aborted
 
 
+@pytest.mark.parametrize(("version", "asked"), [(b"1.1", True), (b"1.0", False)])
+async def test_only_a_client_of_http_1_1_is_told_to_continue(slow: FakeClient, version: bytes, asked: bool) -> None:
+    slow.send(LENGTH.replace(b"1.1", version, 1).replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n"))
+    assert slow.transport.written.startswith(b"HTTP/1.1 100") is asked
+
+
+async def test_a_connection_that_cannot_be_checked_spares_the_others(slow: FakeClient, clock: Clock) -> None:
+    def fail(now: float) -> None:
+        raise RuntimeError("a defect")
+
+    slow._server._checks = {fail: None, **slow._server._checks}
+    clock.pass_time(76)
+    assert slow.transport.closing
+
+
 async def test_a_client_that_never_says_anything_is_idle(slow: FakeClient, clock: Clock) -> None:
     clock.pass_time(75)
     assert not slow.transport.closing

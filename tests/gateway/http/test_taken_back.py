@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from errno import EMFILE
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,3 +22,13 @@ async def test_a_request_that_is_taken_back_is_the_one_that_came(target: bytes) 
     current = client.connection._current
     assert current is not None
     assert current.take_back() == sent
+
+
+async def test_a_connection_that_cannot_be_passed_on_is_closed() -> None:
+    def pass_on(*_: object) -> None:
+        raise OSError(EMFILE, "Too many open files")
+
+    client = FakeClient(asyncio.get_running_loop())
+    vars(client.transport)["_extra"] = {"socket": SimpleNamespace(fileno=lambda: 3)}
+    client.connection.leave(pass_on)
+    assert client.transport.aborted
