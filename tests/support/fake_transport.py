@@ -16,6 +16,10 @@ class FakeTransport(asyncio.Transport):
         self.closing = False
         self.reads = True
 
+    def set_socket(self, socket: object) -> None:
+        """Have ``socket`` as the one below."""
+        self._extra: Any = {"socket": socket}
+
     def write(self, data: Any) -> None:
         if not self.closing:
             self.written += data

@@ -29,6 +29,6 @@ async def test_a_connection_that_cannot_be_passed_on_is_closed() -> None:
         raise OSError(EMFILE, "Too many open files")
 
     client = FakeClient(asyncio.get_running_loop())
-    vars(client.transport)["_extra"] = {"socket": SimpleNamespace(fileno=lambda: 3)}
+    client.transport.set_socket(SimpleNamespace(fileno=lambda: 3))
     client.connection.leave(pass_on)
     assert client.transport.aborted
