@@ -154,6 +154,17 @@ def url_problem(url: str) -> str:
     return ""
 
 
+def _kv_events(config: Config) -> Iterator[Problem]:
+    for name, backend in config.backends.items():
+        events = backend.kv_events
+        if events is None or events.ranks == 1:
+            continue
+        for key in ("endpoint", "replay"):
+            if (address := getattr(events, key)) and not re.fullmatch(r"tcp://.+:\d{1,5}", address):
+                path = ("backends", name, "kv_events", key)
+                yield Problem(path, "has no TCP port, but each rank has one of its own", "write tcp://HOST:PORT")
+
+
 def is_base_url(url: str) -> bool:
     """Whether ``url`` is an ``http`` or ``https`` URL without user, query and fragment."""
     return not url_problem(url)
@@ -247,6 +258,7 @@ _RULES: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _weights,
     _alias_cycles,
     _urls,
+    _kv_events,
     _hosts,
     _ports,
     _ranges,

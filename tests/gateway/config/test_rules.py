@@ -143,3 +143,13 @@ def test_ranges_of_replicas_and_of_ports(refuse: Refuse, text: str, key: str, pr
     error = refuse(text)
     assert error.key == key
     assert problem in error.problem
+
+
+@pytest.mark.parametrize("key", ["endpoint", "replay"])
+@pytest.mark.parametrize("address", ["ipc:///tmp/events", "tcp://10.0.0.5", "tcp://10.0.0.5:*"])
+def test_each_rank_of_an_engine_needs_a_port(refuse: Refuse, load: Load, key: str, address: str) -> None:
+    addresses = {"endpoint": "tcp://10.0.0.5:5557", key: address}
+    written = ", ".join(f'{name} = "{each}"' for name, each in addresses.items())
+    backend = "[backends.a]\nurl = 'http://h'\nkv_events = {{ {}, ranks = {} }}"
+    assert refuse(backend.format(written, 2)).key == f"backends.a.kv_events.{key}"
+    load(backend.format(written, 1))
