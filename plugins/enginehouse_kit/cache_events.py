@@ -65,7 +65,7 @@ def decode_batch(payload: bytes) -> list[CacheEvent]:
     try:
         _, events, *_ = msgspec.msgpack.decode(payload, type=list[Any])
         return [found for event in events for found in _read(event)]
-    except (msgspec.MsgspecError, TypeError, AttributeError) as error:
+    except (msgspec.MsgspecError, TypeError, AttributeError, KeyError, RecursionError) as error:
         raise ValueError(f"no batch of cache events: {error}") from error
 
 

@@ -173,7 +173,7 @@ def _chat(client: HttpEngineClient, body: dict[str, Any]) -> str:
     answer = json.loads(response.body)
     used = (answer.get("usage") or {}).get("completion_tokens")
     expect(isinstance(used, int) and 0 < used <= 8, f"usage must count the tokens of the answer, got {used!r}")
-    return str(answer["choices"][0]["message"]["content"])
+    return str(answer["choices"][0]["message"]["content"] or "")  # one that still thinks has none
 
 
 def _stream(client: HttpEngineClient, body: dict[str, Any]) -> tuple[str, bool]:

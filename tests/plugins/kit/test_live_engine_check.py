@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from enginehouse.drivers import Continuation, EngineClient, PartialAnswer, ServedModel
+from enginehouse.drivers import Continuation, EngineClient, EngineResponse, PartialAnswer, ServedModel
 from enginehouse.rescheduling import InstanceStatus
+from enginehouse_kit.checks.live_engine import HttpEngineClient, _chat
 from enginehouse_kit.drivers import OpenAICompatibleDriver
 from enginehouse_kit.engines import SimEngine
 from enginehouse_kit.testing import check_driver, check_live_engine
@@ -84,3 +85,12 @@ def test_an_engine_without_figures_is_not_asked_for_them(engine: SimEngine) -> N
 def test_an_unreachable_engine_fails_the_check() -> None:
     with pytest.raises(Exception, match="cannot be reached"):
         check_live_engine(SimDriver(), "http://127.0.0.1:9", "tiny")
+
+
+def test_an_answer_that_is_all_thought_says_what_its_stream_says() -> None:
+    class Thinks(HttpEngineClient):
+        def ask(self, method: str, path: str, body: bytes = b"") -> EngineResponse:
+            answer = b'{"choices":[{"message":{"content":null}}],"usage":{"completion_tokens":8}}'
+            return EngineResponse(200, [], answer)
+
+    assert _chat(Thinks("http://127.0.0.1"), {}) == ""

@@ -62,7 +62,10 @@ def test_a_group_of_layers_evicts_for_itself() -> None:
     assert found[3:] == [BlocksRemoved([b"h"]), BlocksRemoved([b"h"]), BlocksRemoved([b"1/b'h'"])]
 
 
-@pytest.mark.parametrize("payload", [b"", b"\xc1", msgspec.msgpack.encode({}), batch(["BlockStored", 3]), batch(5)])
+@pytest.mark.parametrize(
+    "payload",
+    [b"", b"\xc1", msgspec.msgpack.encode({}), batch(["BlockStored", 3]), batch(5), batch({"block_hashes": [1]})],
+)
 def test_a_message_that_is_no_batch_is_refused(payload: bytes) -> None:
     with pytest.raises(ValueError, match="no batch"):
         decode_batch(payload)
