@@ -33,12 +33,6 @@ class LeaseBook:
         leases = [self._at_once(gateway, ask, now) if ask.rule.per == "at_once" else self._taken(ask) for ask in asks]
         return Leases(leases, len(self._seen))
 
-    def leave(self, gateway: str) -> None:
-        """Free all that ``gateway`` holds: it has ended."""
-        self._seen.pop(gateway, None)
-        for holders in self._holders.values():
-            holders.pop(gateway, None)
-
     def _at_once(self, gateway: str, ask: LeaseAsk, now: float) -> Lease:
         holders = self._holders.setdefault(ask.name, {})
         for name in [name for name, (_, until) in holders.items() if until <= now]:
