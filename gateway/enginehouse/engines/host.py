@@ -204,6 +204,12 @@ class Host(EngineControl, EngineListener):
         """The engines of the replicas that are not being removed."""
         return {replica: engine for replica, engine in self.engines.items() if engine.removal is None}
 
+    @property
+    def is_used(self) -> bool:
+        """Whether it has replicas, or an earlier gateway has left engines here that still run."""
+        records = self._launches.state_file.records.values()
+        return bool(self.engines) or any(record.host == self.name for record in records)
+
     def of_model(self, model: str) -> Sequence[str]:
         """The kept replicas of ``model``, in their order."""
         return [replica for replica, engine in self.kept().items() if engine.managed.model_name == model]

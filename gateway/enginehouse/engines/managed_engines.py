@@ -133,7 +133,7 @@ class ManagedEngines:
 
     def prepare(self, context: HostContext) -> EngineChange:
         """Prepare a change to the configuration of ``context``. Raises ``ConfigError``."""
-        hosts = {name: host for name, host in self._hosts.items() if host.engines}
+        hosts = {name: host for name, host in self._hosts.items() if host.is_used}
         for name in self._hosts_of(context):
             if name not in hosts:
                 hosts[name] = self._make_host(name, context)
