@@ -42,6 +42,7 @@ _AT_ONCE: Collection[Path] = (
     ("zones",),
     ("discovery",),
     ("services",),
+    ("batches",),
     PARAMETERS,
 )
 """Keys that a running gateway can change; all others need a restart."""
