@@ -53,12 +53,16 @@ class EverySecond:
 
 def gauges(relay: Relay, engines: ManagedEngines) -> Iterator[Gauge]:
     """The waiting requests, and what engines, hosts and GPUs use, as they are now."""
-    waiting = engines.waiting()
-    if waiting:
-        yield "queue", "", "", len(waiting)
-        chosen = [live.route.chosen for live in relay.live if live.ticket in waiting and live.route is not None]
-        for by in ("model", "backend"):
-            for name, count in Counter(getattr(each, by) for each in chosen).items():
+    waiting = {*engines.waiting(), *relay.context.waiting_room.waiting()}
+    in_rooms = [live for live in relay.live if live.position is not None]  # of workers
+    if waiting or in_rooms:
+        yield "queue", "", "", len(waiting) + len(in_rooms)
+        waits = [*in_rooms, *(live for live in relay.live if live.ticket in waiting)]
+        chosen = [live.route.chosen for live in waits if live.route is not None]
+        unbound = [live.model for live in waits if live.route is None and live.model is not None]
+        models, backends = [*unbound, *(each.model for each in chosen)], [each.backend for each in chosen]
+        for by, names in (("model", models), ("backend", backends)):
+            for name, count in Counter(names).items():
                 yield "queue", by, name, count
     fleet = relay.context.fleet
     used = {name: usage for name in relay.context.upstreams if (usage := fleet.load(name).kv_usage)}

@@ -196,7 +196,7 @@ class _SeenRequest:
 
     @property
     def waits(self) -> bool:
-        return self._live.ticket in self._waiting
+        return self._live.ticket in self._waiting or self._live.position is not None  # in a worker's waiting room
 
     @property
     def began(self) -> float:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
+from enginehouse.aio.clock import SYSTEM_CLOCK
+from enginehouse.app.services.service_access import _SeenRequest
 from enginehouse.domain.replica import Candidate, Reason, Route
 from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.processes.workers.channel import Channel
@@ -54,3 +58,14 @@ def _place(state: LiveState) -> Route | None:
     assert state.replica is not None
     backend = state.replica.partition("@")[2]
     return Route("m", Candidate(model="m", backend=backend, replica=state.replica), Reason.MATCH, ("m",))
+
+
+def test_services_see_that_a_request_waits_in_the_room_of_its_worker() -> None:
+    request = WorkerRequest(LiveState(id=b"1", path="/v1/chat/completions"), Channel(lambda: None))
+
+    def waits(state: LiveState) -> bool:
+        request.renew(state, lambda _: None, None)
+        return _SeenRequest(request, set(), SYSTEM_CLOCK).waits
+
+    state = LiveState(id=b"1", path="/v1/chat/completions", model="m")
+    assert [waits(replace(state, position=0)), waits(state)] == [True, False]
