@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from ipaddress import ip_network
+from typing import Any
 from urllib.parse import urlsplit
 
 from enginehouse.config.decode import Problem
@@ -175,9 +176,24 @@ def _masks(config: Config) -> Iterator[Problem]:
         for key, texts in (("command", [model.command]), ("args", model.args), ("stop_command", [model.stop_command])):
             if any(map(has_mask, texts)):
                 yield Problem(("models", name, key), "has the mask of a secret", 'put "${env:NAME}" there')
-    for name, table in config.plugins.parameters.items():
-        for key in (key for key, value in table.items() if value == MASK):
-            yield Problem((*PARAMETERS, name, key), "is the mask of a secret", "put the secret itself there")
+    tables: dict[Path, Any] = {PARAMETERS: config.plugins.parameters, ("services",): config.services}
+    tables |= {("batches",): config.batches}
+    tables |= {("discovery", name, "parameters"): each.parameters for name, each in config.discovery.items()}
+    for key, chosen in (("interceptors", config.interceptors), ("guards", config.guards)):
+        named = [(place, each) for place, each in enumerate(chosen) if not isinstance(each, str)]
+        tables |= {(key, place, "parameters"): each.parameters for place, each in named}
+    for path, table in tables.items():
+        for inner in _masked(table):
+            yield Problem((*path, *inner), "is the mask of a secret", "put the secret itself there")
+
+
+def _masked(value: object) -> Iterator[Path]:
+    """The places of masks in parameters."""
+    if isinstance(value, dict | list):
+        for place, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from ((place, *inner) for inner in _masked(item))
+    elif value == MASK:
+        yield ()
 
 
 def _hosts(config: Config) -> Iterator[Problem]:

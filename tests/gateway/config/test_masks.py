@@ -64,6 +64,12 @@ def test_secret_parameters_of_plugins_are_hidden() -> None:
         ("[models.m]\ncommand = 'serve ${port}'\nargs = ['--token', 'sk-1']", "models.m.args"),
         ("[models.m]\ncommand = 'serve ${port}'\nstop_command = 'stop --password=sk-1'", "models.m.stop_command"),
         ("[plugins.p]\napi_key = 'sk-1'", "plugins.p.api_key"),
+        ("[plugins.filter.p]\napi_key = 'sk-1'", "plugins.filter.p.api_key"),
+        ("[plugins.p]\nservers = [{ api_key = 'sk-1' }]", "plugins.p.servers[0].api_key"),
+        ("[discovery.d]\ntype = 'static'\ntoken = 'sk-1'", "discovery.d.token"),
+        ("[services.s]\npassword = 'sk-1'", "services.s.password"),
+        ("[batches]\ntoken = 'sk-1'", "batches.token"),
+        ("[[guards]]\ntype = 'g'\nparameters = { token = 'sk-1' }", "guards[0].parameters.token"),
     ],
 )
 def test_what_check_printed_is_refused_until_it_is_whole_again(load: Load, refuse: Refuse, text: str, key: str) -> None:
