@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from starlette.routing import BaseRoute
@@ -59,9 +59,11 @@ class ServiceCalls:
         self._own_pages += [(pages, route) for route in routes]
         pages += routes
 
-    def start(self, call: Callable[[], Awaitable[None] | None]) -> asyncio.Task[None]:
-        """Begin with this call; the task ends when it has returned, or failed."""
-        return self._tasks.start(self._start(call))
+    def start(
+        self, call: Callable[[], Awaitable[None] | None], after: Collection[asyncio.Task[None]] = ()
+    ) -> asyncio.Task[None]:
+        """Begin with this call, once ``after`` are done; the task ends when it has returned, or failed."""
+        return self._tasks.start(self._start(call, after))
 
     def ask(self, call: Callable[[], Any]) -> Any:
         """The result of a call; ``None`` if it fails, which is logged and shown in the status."""
@@ -81,7 +83,9 @@ class ServiceCalls:
         self._own_pages.clear()
         return asyncio.ensure_future(self._end(self.ask(call)))
 
-    async def _start(self, call: Callable[[], Awaitable[None] | None]) -> None:
+    async def _start(self, call: Callable[[], Awaitable[None] | None], after: Collection[asyncio.Task[None]]) -> None:
+        if after:
+            await asyncio.wait(after)
         self.state = "running" if await self._succeeds(call) else "failed"
 
     async def _repeat(self, seconds: float, call: Callable[[], Awaitable[None] | None]) -> None:

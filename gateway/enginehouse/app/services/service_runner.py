@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -37,9 +37,9 @@ class ServiceRun:
         """Let the service see the whole gateway, whose configuration in force is its own, and add its routes there."""
         self._seen.in_force, self._calls.pages = current, pages
 
-    def start(self) -> asyncio.Task[None]:
-        """Start the service; the task ends when it has started, or failed."""
-        return self._calls.start(partial(self._service.start, self._access))
+    def start(self, after: Collection[asyncio.Task[None]] = ()) -> asyncio.Task[None]:
+        """Start the service, once ``after`` are done; the task ends when it has started, or failed."""
+        return self._calls.start(partial(self._service.start, self._access), after)
 
     def reconfigure(self) -> None:
         """Tell the service that another configuration is in force."""
@@ -124,7 +124,7 @@ class Services:
             self._runs[type] = run = runs[type]
             run.join(self._current, self.pages)
             if self._is_open:
-                run.start()
+                run.start([*self._ending])  # it may need what the one before still has
 
     def stop(self) -> None:
         """Stop all. ``stopped`` waits for those that take time."""

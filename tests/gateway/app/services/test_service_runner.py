@@ -191,11 +191,34 @@ async def test_a_reload_starts_tells_and_stops_services(gateway: Callable[..., G
     await house.stop()
 
 
-async def test_a_service_whose_table_needs_a_restart_waits_for_it(gateway: Callable[..., Gateway]) -> None:
+async def test_a_service_with_a_table_of_its_own_starts_at_once(gateway: Callable[..., Gateway]) -> None:
     house = gateway()
     await house.start()
     reconfigure(house, msgspec.convert({"batches": {}}, Config))
-    assert row(house, "batches") is None
+    await until(lambda: (row(house, "batches") or {}).get("state") == "running")
+    await house.stop()
+
+
+async def test_a_service_starts_anew_when_the_one_before_has_stopped(gateway: Callable[..., Gateway]) -> None:
+    events, may_stop = list[str](), asyncio.Event()
+
+    class Slow(Diary):
+        async def start(self, gateway: ServiceGateway) -> None:
+            events.append(f"start {self.fault}")
+
+        async def stop(self) -> None:
+            await may_stop.wait()
+            events.append(f"stop {self.fault}")
+
+    house = gateway(Slow, **services(fault="a"))
+    await house.start()
+    await until(lambda: events)
+    reconfigure(house, msgspec.convert(services(fault="b"), Config))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    may_stop.set()
+    await until(lambda: len(events) == 3)
+    assert events == ["start a", "stop a", "start b"]
     await house.stop()
 
 
