@@ -156,6 +156,7 @@ def _depths(relay: Relay, engines: ManagedEngines) -> Numbers:
     """The waiting requests of each replica that has a queue, and of each model that requests wait for."""
     context, depths = relay.context, relay.waiting_by_replica(engines.waiting())
     depths.update(context.waiting_room.models)
+    depths.update(live.model for live in relay.live if live.position is not None and live.model)  # in workers' rooms
     queued = ((each.replica,) for each in _replicas(context) if each.backend in context.queues)
     return _from_zero(queued, (((replica,), count) for replica, count in depths.items()))
 

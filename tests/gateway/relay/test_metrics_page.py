@@ -13,6 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from enginehouse.domain.errors import all_codes
 from enginehouse.domain.replica import ReplicaState
+from enginehouse.processes.workers.channel import Channel
+from enginehouse.processes.workers.worker_request import WorkerRequest
+from enginehouse.relay.live.live_state import LiveState
 from enginehouse_metrics import engines
 from tests.support.launched_engine import Launch
 from tests.support.scripted_engine import StartEngine
@@ -100,6 +103,17 @@ async def test_the_depth_of_a_limited_backends_queue_has_the_label_of_its_replic
     found = await page(gateway)
     assert values(found["enginehouse_queue_depth"], "replica") == {("m@a",): 2}
     assert ("m@a", "ready") in values(found["enginehouse_replica_state"], "replica", "state")
+
+
+async def test_the_depth_counts_the_requests_that_wait_in_the_rooms_of_workers(
+    house: OpenGateway, engine: StartEngine
+) -> None:
+    gateway = await house(await engine())
+    state = LiveState(id=b"r", path="/v1/completions", model="m", position=0)
+    gateway.relay.live[WorkerRequest(state, Channel(lambda: None))] = 0
+    found = await page(gateway)
+    gateway.relay.live.clear()
+    assert values(found["enginehouse_queue_depth"], "replica") == {("m",): 1}
 
 
 async def test_open_metrics_have_the_traces_of_requests_and_the_time_since_which_they_count(
