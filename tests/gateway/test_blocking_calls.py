@@ -69,7 +69,6 @@ ALLOWED = {
     "plugins/enginehouse_kit/gateway.py": COMMAND,
     "plugins/enginehouse_kit/scaffold.py": COMMAND,
     "plugins/enginehouse_offline": COMMAND,
-    "plugins/enginehouse_rescheduling/commands.py": COMMAND,
     "plugins/enginehouse_operations": COMMAND,
     "plugins/enginehouse_service": COMMAND,
     "plugins/enginehouse_sim": OWN,

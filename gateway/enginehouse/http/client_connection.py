@@ -389,9 +389,16 @@ class ClientConnection:
         self._parser.feed_data(head_without_upgrade(self._parser.get_method(), self._url, version, self._headers))
 
     def eof_received(self) -> bool:
-        """Treat a client that sends no more as gone. It may still read an answer that ends with the connection."""
-        if self._current is not None and self._current.until_close:
-            self._current.abort()
+        """Treat a client that sends no more as gone, unless it waits for a page, whose answer is its last one.
+
+        It may still read an answer that ends with the connection.
+        """
+        current = self._current
+        if current is not None and current.awaits_page:
+            current.keep_alive = False
+            return True
+        if current is not None and current.until_close:
+            current.abort()
         self._transport.close()
         return False
 

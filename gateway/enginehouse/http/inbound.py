@@ -121,6 +121,11 @@ class Inbound(ResponseWriter):
         """Whether the client may have received a part of the answer, or soon will."""
         return not self.answered and (self._sent or (self.whole and self.exchange is not None))
 
+    @property
+    def awaits_page(self) -> bool:
+        """Whether its client only reads what a page will soon answer, of which nothing was sent yet."""
+        return self._method == b"GET" and self._reads is not None and not self._sent
+
     # --- from the client
 
     def read_from(self, stream: BodyStream, opens: Opens, reads: Callable[[OpenExchange], None]) -> None:

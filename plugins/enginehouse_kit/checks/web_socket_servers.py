@@ -43,6 +43,9 @@ class _Connection(asyncio.Transport):
     def is_closing(self) -> bool:
         return self.ended
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self.protocol = protocol
 

@@ -80,6 +80,7 @@ SPECIAL: dict[tuple[type, str], st.SearchStrategy[Any]] = {
     (BackendSettings, "api_key"): secret("B[A-Z]{2}") | st.just(""),
     (MirrorSettings, "to"): st.just("model b"),
     (KvEventSettings, "endpoint"): st.just("tcp://engine:5557"),
+    (KvEventSettings, "replay"): st.sampled_from(["", "tcp://engine:5558"]),
     (RuleSettings, "header"): st.sampled_from(["", "x-tier: gold", "x-team: *"]),
     (RuleSettings, "strategy"): st.just("p2c"),
     (ZoneSettings, "headers"): st.lists(st.sampled_from(["x-zone: a", "x-team: *"]), max_size=2),
