@@ -19,6 +19,7 @@ SEEDS = {
     665924: "a reload removes a model that is being loaded, and another one needs its memory in the same step",
     699443: "a stream that progress has begun, under another name, is answered with JSON",
     1100132: "the client of a WebSocket leaves when its engine has sent messages and its farewell",
+    2090127: "the gateway stops while a server unloads a model whose load was cancelled before it was ready",
 }
 
 

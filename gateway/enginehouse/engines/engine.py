@@ -433,8 +433,10 @@ class Engine:
     async def leave(self) -> None:
         """Stop watching an engine that runs on. A server elsewhere is not waited for while it unloads."""
         left: set[asyncio.Future[Any]] = set(self._endings) if self.elsewhere else set()
-        if self._watching is not None and self.run is not None:
-            left |= {self._watching, self.run.exited}
+        if self.run is not None:
+            left.add(self.run.exited)
+            if self._watching is not None:  # it was ready once
+                left.add(self._watching)
         for each in left:
             each.cancel()
         if left:
