@@ -8,7 +8,6 @@ from typing import Final
 
 from enginehouse.aio.clock import Clock
 from enginehouse.config.schema import Config
-from enginehouse.config.section import BrokenStreamRule
 from enginehouse.domain.errors import RequestError, Unauthorized
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
@@ -139,11 +138,6 @@ class RelayContext:
         seconds = retry_after(lines, self.clock.epoch())
         if seconds:
             self.fleet.leave_alone(backend, seconds)
-
-    def broken_stream(self, model: str) -> BrokenStreamRule:
-        """The rule for a stream of ``model`` whose engine breaks."""
-        settings = self.config.models.get(model)
-        return (settings.broken_stream if settings is not None else None) or self.config.routing.broken_stream
 
     def knows_model(self, name: str) -> bool:
         """Whether requests may name this model."""

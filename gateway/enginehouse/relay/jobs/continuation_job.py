@@ -54,7 +54,7 @@ class ContinuationJob(Job):
         self.requirements = job.requirements.at(model)
         self.history = self._stream = history
         self._most = tries_before + job.context.config.routing.max_continuations
-        self._rule = job.context.broken_stream(model)
+        self._rule = self.broken_stream(model)
         self.translator: Translator | None = None
         self._way: ContinuationWay = "tokens"
         self._continuer = continuer

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import ClassVar, Final
 
+from enginehouse.config.section import BrokenStreamRule
 from enginehouse.domain.errors import CapabilityMismatch, ModelNotFound, RequestError
 from enginehouse.domain.replica import Candidate, Health, Route, Snapshot, SomeBackends
 from enginehouse.domain.request import Headers
@@ -221,6 +222,12 @@ class Job(ABC):
     def max_retries(self) -> int:
         """The most retries of the request."""
         return self.context.config.routing.max_retries
+
+    def broken_stream(self, model: str) -> BrokenStreamRule:
+        """The rule for a stream of ``model`` whose engine breaks."""
+        config = self.context.config
+        settings = config.models.get(model)
+        return (settings.broken_stream if settings is not None else None) or config.routing.broken_stream
 
     async def prepare(self, route: Route) -> bytes:
         """Make the body for ``route``, if that takes time. Raises ``RequestError`` if the engine cannot use it."""
@@ -451,7 +458,7 @@ class InferenceJob(Job):
         self.history = None
         protocol = None if path in CHUNKED else context.protocols.get(path)
         has_no_form = protocol is None and path not in CHUNKED
-        if continuer is None or has_no_form or context.broken_stream(chosen.model) == "error":
+        if continuer is None or has_no_form or self.broken_stream(chosen.model) == "error":
             return body
         if len(context.fleet.snapshot.candidates(chosen.model)) < 2:
             queue = context.queue_of(chosen)
