@@ -14,16 +14,15 @@ import pytest
 
 from enginehouse.app import Gateway
 from enginehouse.app.request_path import PathChange
+from enginehouse.config.routing import RoutingSettings
 from enginehouse.config.schema import Config, ModelSettings, PluginSettings, ServerSettings
 from enginehouse.domain.replica import replica_name
 from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.services import FoundBackend
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.processes.workers.fork_server import NoForkServer
-from enginehouse.routing.body.read import read_request
 from enginehouse.scheduling.host_queue import HostQueue
-from enginehouse_kit.testing import candidate
-from tests.support.routing import make_snapshot, take_route
+from enginehouse_rescheduling.llumnix_load import LlumnixLoad
 from tests.support.waiting import until, within
 from tests.support.workers_in_loop import WorkersInLoop
 
@@ -185,22 +184,8 @@ async def test_a_worker_that_fails_to_change_its_configuration_says_so_and_goes_
 
 
 async def test_strategies_of_workers_see_the_figures_that_a_service_publishes(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with pooled() as forks:
-        seen: list[object] = []
-        for worker in forks.workers.values():
-            strategies = worker.relay.context.router.strategies
-            monkeypatch.setattr(strategies, "on_view", lambda view, settings: seen.append((view, settings.enabled)))
+    seen: list[object] = []
+    monkeypatch.setattr(LlumnixLoad, "on_view", lambda _, view, settings: seen.append((view, settings.enabled)))
+    async with pooled(config=Config(routing=RoutingSettings(strategy="llumnix_load"))) as forks:
         forks.pool.gateway.current.publish({"engines": 2})
-        await until(lambda: seen == [({"engines": 2}, False)] * 2)
-
-
-async def test_the_owner_shows_how_long_plugins_take_in_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("enginehouse.processes.workers.worker._REPORT_S", 0.001)
-    async with pooled() as forks:
-        times = forks.pool.gateway.plugin_times.by_plugin
-        routers = [worker.relay.context.router for worker in forks.workers.values()]
-        await until(lambda: all(call.is_sampled for router in routers for call in router.sampled))
-        for router in routers:
-            needs = router.requirements(read_request("/v1/chat/completions", [], b'{"model": "m"}'))
-            take_route(router, needs, make_snapshot(candidate("a", "m"), candidate("b", "m")))
-        await until(lambda: {plugin.kind for plugin in times} >= {"extractor", "filter", "strategy"})
+        await until(lambda: seen == [({"engines": 2}, False)] * 3)  # the owner and its workers
