@@ -8,5 +8,4 @@ from enginehouse.domain.request import Input as Input
 from enginehouse.domain.request import Message as Message
 from enginehouse.domain.request import Part as Part
 from enginehouse.domain.request import ResponseFormat as ResponseFormat
-from enginehouse.domain.request import result_parts as result_parts
 from enginehouse.domain.tokens import Tokens as Tokens

@@ -26,7 +26,7 @@ _SPELLED: Final = ("logprobs", "token_ids", "tokens", "completion_probabilities"
 """The fields that have a text once more: of a choice of OpenAI's and vLLM's, and of llama-server's own completions."""
 
 _END_TEXTS: Final = frozenset({"tool", "thinking", "refusal", "finish"})
-"""What follows a text must not overtake it: in other dialects, a text that goes on behind it is another one."""
+"""Events that must not overtake the text before them. In other dialects, they end it: what comes behind is another."""
 
 
 class ActiveGuard:

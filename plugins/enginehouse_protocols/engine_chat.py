@@ -38,8 +38,6 @@ _FINISHES: Final = {
     "refusal": "content_filter",
 }
 """What engines call their reasons; all others are ``stop``."""
-_BREAKS: Final = frozenset({"abort", "error", "insufficient_system_resource"})
-"""Reasons of answers that are not whole, for which no dialect has a word."""
 _MOST_CALLS: Final = 1024
 """Of one answer."""
 
@@ -129,8 +127,6 @@ class EngineChat:
             self._read_message(message, said)
         if choice.text:
             said.append(Text(choice.text))
-        if choice.finish_reason in _BREAKS:
-            raise UpstreamError(f"The engine broke its answer off: {choice.finish_reason}")
         if choice.finish_reason:
             stops = choice.stop_reason, choice.matched_stop  # vLLM's and SGLang's; a number is that of a token
             stopped_at = next((each for each in stops if isinstance(each, str)), "")

@@ -38,7 +38,7 @@ class PlacedRequests:
         self._requests = gateway.requests
         self._moved: dict[str, tuple[Route, str]] = {}
         self._in_turn: dict[str, list[GatewayRequest]] = {}
-        """The requests of each instance in this turn of the event loop; empty if nobody has asked for them."""
+        """The requests of each instance in this turn of the event loop; empty until one asks for them."""
 
     def note_move(self, request: str, destination: str) -> None:
         """Count a request at ``destination`` until it ends or its route changes."""

@@ -8,7 +8,8 @@ from typing import ClassVar, Final
 import msgspec
 
 from enginehouse import Candidate, Extractor, Filter, Health, InferenceRequest, Requirements
-from enginehouse.requests import Input, Message, Part, result_parts
+from enginehouse.requests import Input, Message, Part
+from enginehouse_kit.tool_results import result_parts
 from enginehouse_routing.structs import Document, ErrorShareConfig
 
 LONGEST_TOKENS: Final = "routing.longest_tokens"

@@ -63,7 +63,7 @@ def _read(folder: Path, place: str) -> str:
     try:
         path = folder / path.expanduser()
         return path.read_text(encoding="utf-8-sig").rstrip("\r\n")
-    except RuntimeError as error:  # ~NAME of nobody
+    except RuntimeError as error:  # ~NAME, where no user has that name
         raise SecretError(f"cannot find {path}: {error}", "name the file by its whole path") from None
     except UnicodeDecodeError:
         raise SecretError(f"{path} is not UTF-8 text", "put only the secret there") from None

@@ -28,7 +28,7 @@ class RepeatedHeaders(list[tuple[bytes, bytes]]):
 class Part(msgspec.Struct):
     """One part of a message's content. ``text`` is ``None`` for an image or another part without text.
 
-    ``content``: of a tool's result (Anthropic), for ``result_parts``.
+    ``content``: what a tool returned, in Anthropic's ``tool_result``.
     """
 
     type: str = "text"
@@ -37,25 +37,13 @@ class Part(msgspec.Struct):
 
 
 class Message(msgspec.Struct):
-    """One message of a chat, or one item of a Responses API input. ``output``: of a tool, for ``result_parts``."""
+    """One message of a chat, or one item of a Responses API input. ``output``: what a tool returned."""
 
     content: str | list[Part] | None = None
     role: str = ""
     type: str = ""
     text: str | None = None
     output: Any = None
-
-
-def result_parts(given: Any) -> list[Part]:
-    """The parts of what a tool returned: a text, or a list of texts and images; none of anything else."""
-    if isinstance(given, str):
-        return [Part(text=given)]
-    found = []
-    for each in given if isinstance(given, list) else ():
-        if isinstance(each, dict):
-            type, text = each.get("type"), each.get("text")
-            found.append(Part(type if isinstance(type, str) else "", text if isinstance(text, str) else None))
-    return found
 
 
 class ResponseFormat(msgspec.Struct):

@@ -75,7 +75,7 @@ class HttpServer:
     def _check_all(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let connections find out that their clients have been silent for too long.
 
-        One timer for all of them is cheaper than one for every answer. It goes on whatever a check raises.
+        One timer for all of them is cheaper than one for every answer. A check that raises does not stop it.
         """
         now, failure = loop.time(), None
         for check in list(self._checks):  # one that closes its connection discards itself

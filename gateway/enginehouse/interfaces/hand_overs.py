@@ -82,6 +82,6 @@ class HandOver(ABC):
 
         Return the body for the engine that answers, and what goes on at the other one meanwhile, which is cancelled
         when the request ends. If either raises a ``RequestError``, the request is sent along another route, unless it
-        is an ``InvalidRequest`` of what goes on. The gateway gives this up after twice ``timeouts.first_byte``, or an
-        hour if that is 0, and sends the request along another route, too. The wait in ``take`` does not count.
+        is an ``InvalidRequest`` of what goes on. The gateway waits for twice ``timeouts.first_byte``, an hour if that
+        is 0, not counting the wait in ``take``. Then, too, it sends the request along another route.
         """

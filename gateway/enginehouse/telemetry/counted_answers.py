@@ -76,7 +76,7 @@ def read_usage(usage: object) -> Usage:
 
 
 class WholeChoice(msgspec.Struct, gc=False):
-    """A choice that its engine has not broken off: it goes on, or ends with a reason that clients know."""
+    """A choice that goes on, or ends with a usual reason. With another one, its engine may have broken it off."""
 
     finish_reason: Literal["stop", "length", "tool_calls", "content_filter", "function_call", ""] | None = None
 

@@ -7,8 +7,9 @@ from itertools import accumulate
 from typing import cast
 
 from enginehouse import Body, Extractor, InferenceRequest, Requirements
-from enginehouse.requests import Message, Part, result_parts
+from enginehouse.requests import Message, Part
 from enginehouse_kit.prefixes.volatile_lines import without_volatile_lines
+from enginehouse_kit.tool_results import result_parts
 
 _CHARACTERS_PER_TOKEN = 4
 _MOST_CHUNKS = 2048

@@ -102,6 +102,23 @@ async def test_a_refusal_reaches_the_client_in_its_form(
         assert isinstance(error, str)
 
 
+@pytest.mark.parametrize("path", [path for path in ASKED if path != "/api/embed"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_the_engine_breaks_off_is_an_error_in_every_dialect(
+    house: OpenGateway, engine: StartEngine, path: str, stream: bool
+) -> None:
+    served, gateway = await opened(house, engine)
+    ended = {"index": 0, "delta": {}, "message": {"content": "Hi"}, "finish_reason": "abort"}
+    if stream:
+        served.streams(GOOD, b"data: %s\n\n" % msgspec.json.encode({"choices": [ended]}), DONE, served.END)
+    else:
+        served.says(msgspec.json.encode({"choices": [ended]}))
+    reply = await asked(gateway, path, stream=stream)
+    assert b"broke its" in reply.body
+    assert b"finish_reason 'abort'" in reply.body
+    assert (reply.status, reply.whole) == (200 if stream else 502, True)
+
+
 @pytest.mark.parametrize("status", [200, 400, 500])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_protocol_that_raises_ends_its_request_at_once(

@@ -507,13 +507,6 @@ def test_tokens_are_counted_by_the_engine(counts: dict[str, Any]) -> None:
         counting.answer({"choices": choices})
 
 
-def test_an_answer_that_the_engine_broke_off_is_not_whole() -> None:
-    translation = message({"role": "user", "content": "hi"}, stream=True)
-    assert b"Hi" in translation.event(delta(content="Hi"))
-    with pytest.raises(UpstreamError, match="broke its answer off: abort"):
-        translation.event(delta("abort"))
-
-
 def test_a_part_without_a_text_begins_no_block() -> None:
     nothing: list[dict[str, Any]] = [{"type": "thinking", "thinking": []}, {"type": "thinking", "thinking": ""}]
     parts = [{"type": "text", "text": "a"}, *nothing, {"type": "text", "text": "b"}]
