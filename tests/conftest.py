@@ -16,6 +16,7 @@ import pytest
 from tests.support.bytecode import keep_bytecode
 from tests.support.entry_points import missing_entry_points
 from tests.support.hypothesis_profiles import load_profile
+from tests.support.operated_gateway import Stage
 from tests.support.plugins import Install, PipInstall, RunPython, RunTests
 
 pytest_plugins = [
@@ -111,6 +112,13 @@ def pip_install(tmp_path_factory: pytest.TempPathFactory) -> PipInstall:
 def pool() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(max_workers=32) as pool:
         yield pool
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(tmp_path)
+    yield stage
+    stage.open()
 
 
 @pytest.fixture

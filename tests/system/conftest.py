@@ -111,13 +111,6 @@ def assert_none_left(mark: str) -> None:
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    stage = Stage(tmp_path)
-    yield stage
-    stage.open()
-
-
-@pytest.fixture
 def next_stage(tmp_path: Path) -> Iterator[Stage]:
     """Another one, which opens later."""
     folder = tmp_path / "next"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from enginehouse_kit.engines import SimEngine
 from enginehouse_local.processes import identity
-from tests.support.operated_gateway import table
+from tests.support.operated_gateway import Stage, table
 from tests.support.reloaded_gateway import OpenAlone, OpenShared
 
 
@@ -160,8 +160,8 @@ def test_a_client_that_waits_is_told_as_configured_when_it_came(open_shared: Ope
     assert home.http.post("/v1/chat/completions", json=body).text.startswith(": loading, ")
 
 
-def test_who_waits_keeps_waiting_when_the_swapper_changes(open_shared: OpenShared) -> None:
-    models = table("a", "1500ms") + table("b") + table("c")
+def test_who_waits_keeps_waiting_when_the_swapper_changes(open_shared: OpenShared, stage: Stage) -> None:
+    models = stage.table("a") + table("b") + table("c")
     home = open_shared(models)
     answers = [home.asking("a")]
     home.until_waiting(a="loading")
@@ -170,6 +170,7 @@ def test_who_waits_keeps_waiting_when_the_swapper_changes(open_shared: OpenShare
         home.until_waiting(**{model: "queued"})
     home.reload(models + '[scheduling]\nswapper = "matrix"\n[scheduling.matrix.sets]\nall = "a & b & c"\n')
     assert home.phases() == {"a": "loading", "b": "queued", "c": "queued"}
+    stage.open()
     assert [answer.result().status_code for answer in answers] == [200] * 4
     assert home.running() == {"a": "ready", "b": "ready", "c": "ready"}
     assert [home.loads(model) for model in "abc"] == [1, 1, 1]

@@ -246,7 +246,9 @@ async def test_no_call_overtakes_the_text_before_it(house: OpenGateway, engine: 
         {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
         for delta, finish in zip(deltas, finishes, strict=True)
     ]
-    served.streams(b"".join(b"data: %s\n\n" % json.dumps(each).encode() for each in chunks), b"data: [DONE]\n\n")
+    served.streams(
+        b"".join(b"data: %s\n\n" % json.dumps(each).encode() for each in chunks), b"data: [DONE]\n\n", served.END
+    )
     body = {"max_tokens": 9, "stream": True, "messages": [{"role": "user", "content": "hi"}]}
     told = data_of((await gateway.ask(gateway.post(body, path="/v1/messages"))).body)
     begun = [each["content_block"]["type"] for each in told if each["type"] == "content_block_start"]

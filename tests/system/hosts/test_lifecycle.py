@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from enginehouse.cli import enginehouse
 from enginehouse_local.processes import identity
 from tests.support import plain_httpx
-from tests.support.operated_gateway import ADMIN_KEY, Serve, ServeAlone, table
+from tests.support.operated_gateway import ADMIN_KEY, Serve, ServeAlone, Stage, table
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 BROKEN = '[models.broken]\ndriver = "sim"\ncommand = "sh -c \'echo out of memory; exit 3\' ${port}"\n'
@@ -64,11 +64,15 @@ def test_an_unload_refuses_the_requests_waiting_for_the_model(serve: Serve) -> N
     assert gateway.running() == {}
 
 
-def test_an_unload_waits_for_live_requests_and_takes_no_new_ones(serve: Serve) -> None:
-    gateway = serve(table("a", ttft="500ms"))
-    live = gateway.asking("a")
-    gateway.until_waiting(a="serving")
-    assert gateway.operate("/api/models/a/unload").status_code == 200
+def test_an_unload_waits_for_live_requests_and_takes_no_new_ones(serve: Serve, stage: Stage) -> None:
+    gateway = serve(stage.table("a"))
+    stage.open()
+    with stage.mute():
+        live = gateway.asking("a")
+        gateway.until_waiting(a="serving")
+        unload = gateway.operating("/api/models/a/unload")
+        gateway.until_running(a="stopping")
+    assert unload.result().status_code == 200
     assert live.result().status_code == 200, "the engine stops after the last answer"
     assert gateway.running() == {}
 

@@ -6,6 +6,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from enginehouse.config.routing import read_alias
 from tests.support.hypothesis_profiles import TIMING_CHECKS
 from tests.support.imported_config import Import
 
@@ -73,7 +74,8 @@ documents = table(
 @settings(max_examples=100, suppress_health_check=[*TIMING_CHECKS, HealthCheck.function_scoped_fixture])
 def test_whatever_the_file_says_the_result_can_be_loaded(imported: Import, document: dict[str, Any]) -> None:
     config = imported(yaml.safe_dump(document, sort_keys=False), X="value").config
-    for name in config.routing.aliases.values():
-        assert name in config.models or any(name in (each.models or ()) for each in config.backends.values())
+    for alias in config.routing.aliases.values():
+        for name in read_alias(alias).targets:
+            assert name in config.models or any(name in (each.models or ()) for each in config.backends.values())
     for group in config.scheduling.groups.values():
         assert all(config.models[member].launches for member in group.members)
