@@ -78,6 +78,16 @@ class Outside:
         self.chance = chance
         self.engine_memory = EngineMemory()
         self._warned_at = -_WARN_EVERY_S
+        self._tls: dict[bool, ssl.SSLContext] = {}
+
+    def tls(self, verify: bool) -> ssl.SSLContext:
+        """How connections are encrypted, which all backends share: to read the authorities takes some 10 ms."""
+        if (context := self._tls.get(verify)) is None:
+            context = self._tls[verify] = ssl.create_default_context()
+            if not verify:
+                context.check_hostname = False
+                context.verify_mode = ssl.CERT_NONE
+        return context
 
     def shortage(self, error: BaseException) -> Overloaded | None:
         """The answer to a request for which no connection could be opened, if the machine has no room for one.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 import sys
 from typing import Final, cast
 
@@ -55,7 +54,7 @@ class Pool:
         self._timer: asyncio.TimerHandle | None = None
         self._slow = False
         self._closed = False
-        self.tls = _tls_context(verify_tls) if origin.tls else None
+        self.tls = outside.tls(verify_tls) if origin.tls else None
 
     def take(self) -> Connection | None:
         """An idle connection, or ``None`` if there is none."""
@@ -239,11 +238,3 @@ class Upstream:
         """The headers of a WebSocket's handshake on behalf of a client."""
         lines = passing_lines(headers, self._withheld) + caller_lines
         return read_lines(b"%sx-request-id: %s\r\n%s" % (lines, request_id, self.key_line))
-
-
-def _tls_context(verify: bool) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    if not verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
