@@ -47,7 +47,9 @@ def create(
     by default in ``parameters`` below ``key``.
     """
     table = plugin_table(config.plugins, kind, type)
-    shared = table.parameters if table.kind or _takes_parameters(registry, kind, type) else {}
+    shared = table.parameters
+    if shared and not table.kind and not _takes_parameters(registry, kind, type):
+        shared = {}
     if own:
         return registry.create(kind, type, {**shared, **own}, key, own_table or f"{key}.parameters")
     return registry.create(kind, type, shared, key, table.key)
