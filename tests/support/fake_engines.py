@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 
 from enginehouse import Driver, Launcher
-from enginehouse.drivers import EngineClient, EngineResponse, ServedModel, SupportsFigures, SupportsSleep
+from enginehouse.aio.clock import SYSTEM_CLOCK
+from enginehouse.config.schema import CheckSettings
+from enginehouse.drivers import EngineClient, EngineResponse, ServedModel, SupportsFigures, SupportsSleep, support_of
 from enginehouse.errors import UpstreamError
+from enginehouse.fleet.fleet import Fleet
+from enginehouse.fleet.live_backend import BackendInfo
 from enginehouse.launchers import EngineOutput, EngineProcess, Exit, LaunchLine
 
 
@@ -86,6 +91,16 @@ class ScriptedDriver(Driver, SupportsFigures, SupportsSleep):
         if isinstance(self.served, Exception):
             raise self.served
         return self.served
+
+
+def running_engines(drivers: Mapping[str, Any]) -> Any:
+    """The hosts' view of backends that run, each with the driver of its name."""
+    fleet = Fleet(CheckSettings(), lambda: 0.0)
+    for name in drivers:
+        fleet.add(BackendInfo(name=name, url="http://engine", driver=name))
+    supports = {name: support_of(driver) for name, driver in drivers.items()}
+    outside = SimpleNamespace(clock=SYSTEM_CLOCK)
+    return SimpleNamespace(fleet=fleet, upstreams=dict.fromkeys(drivers), drivers=supports, outside=outside)
 
 
 class FakeProcess(EngineProcess):

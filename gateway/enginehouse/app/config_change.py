@@ -13,7 +13,7 @@ from enginehouse.app.plan import GatewayPlan
 from enginehouse.app.plugin_instances import create, create_installed, identity
 from enginehouse.app.request_path import PathChange, RequestPath
 from enginehouse.app.service_changes import Joined, JoinedBackends, ModelSizes
-from enginehouse.app.status_puller import build_puller
+from enginehouse.app.status_puller import StatusPuller
 from enginehouse.config.schema import Config, HostSettings
 from enginehouse.domain.errors import ConfigError
 from enginehouse.domain.ticket import Ticket
@@ -53,7 +53,7 @@ class CurrentConfig:
         self.version = 1
         self.on_change: Callable[[], None] = lambda: None
         self.on_view: Callable[[object], None] = lambda view: None
-        self.puller = build_puller(lambda: self.context)
+        self.puller = StatusPuller(lambda: self.context)
 
     @property
     def config(self) -> Config:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
-from typing import NamedTuple
 
 import msgspec
 
-from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import run_within
 from enginehouse.domain.errors import NotFound
@@ -26,32 +23,17 @@ _log = logging.getLogger(__name__)
 _TIMEOUT_S = 5.0
 
 
-class EngineToAsk(NamedTuple):
-    """An engine that runs, by its backend's name."""
-
-    name: str
-    driver: SupportsFigures
-    client: EngineClient
-
-
 class StatusPuller:
-    """Keeps the figures of every engine that runs and reports any. ``reports``: by backend; ``on_report`` gets each.
+    """Keeps the figures of every engine that runs and reports any, in ``reports``, by backend. Routing sees them, too.
 
-    ``interval``: the seconds between two questions; by default as often as routing needs, which counts its own requests
-    at once.
+    ``context``: the hosts' view of the configuration in force. ``interval``: the seconds between two questions; by
+    default as often as routing needs, which counts its own requests at once.
     A question to a slow engine delays no other one, and no engine is asked twice at once.
     """
 
-    def __init__(
-        self,
-        engines: Callable[[], Iterable[EngineToAsk]],
-        clock: Clock = SYSTEM_CLOCK,
-        on_report: Callable[[str, InstanceReport], None] | None = None,
-    ) -> None:
-        self._clock = clock
-        self._on_report = on_report
+    def __init__(self, context: Callable[[], HostContext]) -> None:
+        self._context = context
         self.reports: dict[str, InstanceReport] = {}
-        self._engines = engines
         self._asked: dict[str, asyncio.Task[None]] = {}
         self._problems: dict[str, str] = {}
         self._tasks = BackgroundTasks()
@@ -76,40 +58,53 @@ class StatusPuller:
             await asyncio.sleep(self.interval)
 
     def _ask_all(self) -> None:
-        engines = {engine.name: engine for engine in self._engines()}
+        context = self._context()
+        backends = context.fleet.backends()
+        running = {each.name: each.driver for each in backends if each.state is ReplicaState.READY}
         for known in (self.reports, self._problems):
-            for name in known.keys() - engines.keys():
+            for name in known.keys() - running.keys():
                 del known[name]
-        for name, engine in engines.items():
+        for name, driver in running.items():
             if name not in self._asked:
-                self._asked[name] = self._tasks.start(self._ask(engine))
+                client = Client(context.upstreams[name], _TIMEOUT_S)
+                self._asked[name] = self._tasks.start(self._ask(name, context.drivers[driver].figures, client))
 
-    async def _ask(self, engine: EngineToAsk) -> None:
+    async def _ask(self, name: str, figures: SupportsFigures, client: EngineClient) -> None:
         try:
-            report = await run_within(_TIMEOUT_S, self._report(engine))
+            report = await run_within(_TIMEOUT_S, self._report(name, figures, client))
         except Exception as error:
-            self._note(engine.name, str(error) or repr(error))
+            self._note(name, str(error) or repr(error))
         else:
-            self._note(engine.name, "")
+            self._note(name, "")
             if report is None:
-                self.reports.pop(engine.name, None)
+                self.reports.pop(name, None)
             else:
-                self.reports[engine.name] = report
-                if self._on_report is not None:
-                    self._on_report(engine.name, report)
+                self.reports[name] = report
+                self._show(name, report)
         finally:
-            self._asked.pop(engine.name, None)
+            self._asked.pop(name, None)
 
-    async def _report(self, engine: EngineToAsk) -> InstanceReport | None:
-        name, asked_at = engine.name, self._clock.now()
-        status = await engine.driver.status(engine.client)
+    async def _report(self, name: str, figures: SupportsFigures, client: EngineClient) -> InstanceReport | None:
+        clock = self._context().outside.clock
+        asked_at = clock.now()
+        status = await figures.status(client)
         if status is None:
             return None
         before = self.reports.get(name)
         is_same = before is not None and name not in self._problems
-        metadata = before.metadata if before and is_same else await engine.driver.metadata(engine.client)
-        status = msgspec.structs.replace(status, instance_id=name, timestamp_ms=self._clock.epoch_ms())
+        metadata = before.metadata if before and is_same else await figures.metadata(client)
+        status = msgspec.structs.replace(status, instance_id=name, timestamp_ms=clock.epoch_ms())
         return InstanceReport(status, metadata, asked_at)
+
+    def _show(self, name: str, report: InstanceReport) -> None:
+        """Show routing what the engine of the backend ``name`` reported."""
+        status = report.status
+        with suppress(NotFound):  # a reload has just removed it
+            total = status.num_total_gpu_tokens
+            usage = status.num_used_gpu_tokens / total if total else 0.0
+            load = self._context().fleet.load(name)
+            load.report(status.num_waiting_requests, usage, total, report.asked_at)
+            load.report_adapters(status.active_loras, status.max_loras)
 
     def _note(self, name: str, problem: str) -> None:
         """Log a problem once, not every time. After one, the metadata is asked for again: the engine may be another."""
@@ -119,27 +114,3 @@ class StatusPuller:
             self._problems[name] = problem
         else:
             self._problems.pop(name, None)
-
-
-def build_puller(context: Callable[[], HostContext]) -> StatusPuller:
-    """What asks the engines of the configuration in force, which ``context`` has."""
-    return StatusPuller(partial(_running_engines, context), context().outside.clock, partial(_note_figures, context))
-
-
-def _running_engines(context: Callable[[], HostContext]) -> Iterator[EngineToAsk]:
-    now = context()
-    for backend in now.fleet.backends():
-        if backend.state is ReplicaState.READY:
-            client = Client(now.upstreams[backend.name], _TIMEOUT_S)
-            yield EngineToAsk(backend.name, now.drivers[backend.driver].figures, client)
-
-
-def _note_figures(context: Callable[[], HostContext], name: str, report: InstanceReport) -> None:
-    """Show routing what the engine of the backend ``name`` reported."""
-    status = report.status
-    with suppress(NotFound):  # a reload has just removed it
-        total = status.num_total_gpu_tokens
-        usage = status.num_used_gpu_tokens / total if total else 0.0
-        load = context().fleet.load(name)
-        load.report(status.num_waiting_requests, usage, total, report.asked_at)
-        load.report_adapters(status.active_loras, status.max_loras)

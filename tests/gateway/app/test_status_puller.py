@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from enginehouse.app.status_puller import EngineToAsk, StatusPuller
+from enginehouse.app.status_puller import StatusPuller
 from enginehouse.drivers import EngineClient, SupportsFigures
 from enginehouse.errors import UpstreamError
 from enginehouse.rescheduling import InstanceMetadata, InstanceStatus
-from tests.support.fake_engines import FakeClient, ScriptedDriver
+from tests.support.fake_engines import ScriptedDriver, running_engines
 from tests.support.virtual_time import Run
 
 
@@ -37,7 +37,7 @@ class Reporting(ScriptedDriver):
 
 
 def puller(**drivers: SupportsFigures) -> StatusPuller:
-    return StatusPuller(lambda: [EngineToAsk(name, driver, FakeClient({})) for name, driver in drivers.items()])
+    return StatusPuller(lambda: running_engines(drivers))
 
 
 async def test_the_figures_of_each_engine_are_kept_with_the_gateways_time() -> None:
@@ -50,12 +50,12 @@ async def test_the_figures_of_each_engine_are_kept_with_the_gateways_time() -> N
     assert report.metadata.block_size == 16
 
 
-async def test_each_report_is_told() -> None:
-    heard: list[str] = []
-    engines = [EngineToAsk("a", Reporting(), FakeClient({})), EngineToAsk("b", ScriptedDriver(), FakeClient({}))]
-    await StatusPuller(lambda: engines, on_report=lambda name, report: heard.append(name)).pull()
+async def test_routing_sees_each_report() -> None:
+    engines = running_engines({"a": Reporting(), "b": ScriptedDriver()})
+    await StatusPuller(lambda: engines).pull()
 
-    assert heard == ["a"]
+    assert engines.fleet.load("a").figures_at is not None
+    assert engines.fleet.load("b").figures_at is None
 
 
 async def test_an_engine_without_figures_has_no_report() -> None:
@@ -86,8 +86,8 @@ async def test_figures_stay_when_an_engine_fails_and_metadata_is_asked_for_again
 
 
 async def test_an_engine_that_is_gone_has_no_report() -> None:
-    engines = [EngineToAsk("a", Reporting(), FakeClient({}))]
-    it = StatusPuller(lambda: engines)
+    engines = {"a": Reporting()}
+    it = StatusPuller(lambda: running_engines(engines))
     await it.pull()
     engines.clear()
     await it.pull()
@@ -118,13 +118,12 @@ async def test_an_engine_of_the_same_name_is_another_one_whose_problem_is_told(
 ) -> None:
     failing = Reporting()
     failing.status_now = UpstreamError("it is gone")
-    engines = [EngineToAsk("a", failing, FakeClient({}))]
-    it = StatusPuller(lambda: engines)
+    engines = {"a": failing}
+    it = StatusPuller(lambda: running_engines(engines))
     await it.pull()
-    gone = [*engines]
     engines.clear()
     await it.pull()
-    engines += gone
+    engines["a"] = failing
     await it.pull()
 
     assert caplog.messages == ["Backend a does not report its figures: it is gone"] * 2

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from enginehouse.app.status_puller import EngineToAsk, StatusPuller
+from enginehouse.app.status_puller import StatusPuller
 from enginehouse.backends import LoadingBackend
 from enginehouse.config.schema import CheckSettings, ModelSettings
 from enginehouse.drivers import EngineClient, LoadedModel, ServedModel, SupportsLoading
@@ -26,7 +26,7 @@ from enginehouse.telemetry.log_ring import LogRing
 from enginehouse_remote.server import RemoteLoad, RemoteServer
 from tests.gateway.engines.test_load_request import Queue
 from tests.gateway.engines.test_prober import Sink
-from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
+from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver, running_engines
 from tests.support.garbage import left_behind, without_collector
 from tests.support.host_launchers import launches
 from tests.support.virtual_time import Run
@@ -79,7 +79,8 @@ async def discovery() -> None:
 
 
 async def status() -> None:
-    puller = StatusPuller(lambda: [EngineToAsk("a", Broken(), FakeClient({}))])
+    context = running_engines({"a": Broken()})
+    puller = StatusPuller(lambda: context)
     await puller.pull()
     await asyncio.sleep(1)
 
