@@ -68,7 +68,7 @@ def run(
         if found.problem:
             raise ConfigError(found.problem)
         greeting = partial(_greeting, next(iter(found.models)))
-        from enginehouse.processes.serve import serve_document  # the whole gateway, which the help does not need
+        from enginehouse_offline.served_folders import serve_document  # the whole gateway, which the help does not need
 
         serve_document(
             lambda: find().document(memory),

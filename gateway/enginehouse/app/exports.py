@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from prometheus_client.core import Metric
 
@@ -14,11 +13,11 @@ from enginehouse.config.schema import Config
 from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.domain.errors import ConfigError
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.interfaces.exporters import Exporter, Sampling, TracedRequest
+from enginehouse.interfaces.exporters import Exporter, TracedRequest
 from enginehouse.interfaces.observers import Observer
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.telemetry.observers import Observers
-from enginehouse.telemetry.plugin_failures import log_plugin_failure
+from enginehouse.telemetry.plugin_failures import GuardedObject, log_plugin_failure
 from enginehouse.telemetry.tracer import Tracer
 
 
@@ -32,56 +31,27 @@ class TraceTaker(Protocol):
         """Send ``request`` soon."""
 
 
-class GuardedExporter:
+_OTHERWISE: Final = {"sampling": None, "parameters": b"", "admits": False, "start": None, "add": None}
+
+
+class GuardedExporter(GuardedObject):
     """The ``exporter`` of a plugin, with its methods. What fails in them, but for ``prepare``, costs traces only."""
 
     def __init__(self, plugin: PluginId, exporter: Exporter) -> None:
-        self._plugin = plugin
-        self._exporter = exporter
+        super().__init__(plugin, exporter, _OTHERWISE)
 
     def prepare(
         self, config: Config, registry: Registry, collect: Callable[[], Iterable[Metric]], observers: Observers
     ) -> None:
         """As in ``Exporter``. Raises ``ConfigError`` or ``PluginError``."""
-        how = partial(self._exporter.prepare, config.telemetry, collect, observers.add)
-        prepare(registry, self._plugin.kind, self._plugin.type, how)
-
-    def sampling(self, settings: TelemetrySettings) -> Sampling | None:
-        with self._guarded("sampling"):
-            return self._exporter.sampling(settings)
-        return None
-
-    def parameters(self, body: bytes) -> bytes:
-        found: object = b""
-        with self._guarded("parameters"):
-            found = self._exporter.parameters(body)
-        return found if isinstance(found, bytes) else b""  # the request has to end, whatever this is
-
-    def start(self) -> None:
-        with self._guarded("start"):
-            self._exporter.start()
-
-    def admits(self) -> bool:
-        try:  # a context manager costs too much for what runs on every request
-            return bool(self._exporter.admits())
-        except BaseException as error:
-            log_plugin_failure(self._plugin, "failed in admits", error)
-            return False
-
-    def add(self, request: TracedRequest) -> None:
-        with self._guarded("add"):
-            self._exporter.add(request)
+        how = partial(self.own.prepare, config.telemetry, collect, observers.add)
+        prepare(registry, self.plugin.kind, self.plugin.type, how)
 
     async def close(self) -> None:
-        with self._guarded("close"):
-            await self._exporter.close()
-
-    @contextmanager
-    def _guarded(self, method: str) -> Iterator[None]:
         try:
-            yield
+            await self.own.close()
         except (Exception, SystemExit, KeyboardInterrupt) as error:
-            log_plugin_failure(self._plugin, f"failed in {method}", error)
+            log_plugin_failure(self.plugin, "failed in close", error)
 
 
 def find_exporter(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from time import time
 from typing import NamedTuple
@@ -74,17 +73,6 @@ class ChangeWatch:
             return False
         self._known = self._seen
         return True
-
-
-def watch_folders(folders: Callable[[], Iterable[Path]]) -> ChangeWatch:
-    """Notices that files of ``folders`` have appeared, vanished or changed."""
-
-    def look() -> frozenset[tuple[Path, Stamp | None]]:
-        found = (file for folder in folders() for file in folder.glob("*"))
-        # unlike ``Path.is_file``, this raises nothing for a file out of reach
-        return frozenset((file, stamp(file) if os.path.isfile(file) else None) for file in found)
-
-    return ChangeWatch(look)
 
 
 class ConfigSource(NamedTuple):

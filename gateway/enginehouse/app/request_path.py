@@ -70,7 +70,7 @@ class RequestPath:
         context = self._context(queues, plugins, router)
         plugins.join(context)
         self.relay = Relay(context, RecordDelivery(self.observers.callbacks("finished"), outside.clock.now))
-        context.counters.have(metrics.RECORDS_DROPPED, self.relay.requests.delivery.counted)
+        context.counters.have(metrics.RECORDS_DROPPED, self.relay.requests.delivery.dropped)
         for plugin, observer in plugins.observers:
             aside = partial(self.relay.asides.send, plugin)
             prepare(registry, "observer", plugin.type, partial(context.counters.lend, observer))

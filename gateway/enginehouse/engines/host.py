@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from enginehouse.config.schema import BackendSettings, Config
+from enginehouse.config.schema import BackendSettings
 from enginehouse.config.units import parse_ports
 from enginehouse.domain.errors import (
     ConfigError,
@@ -39,7 +39,7 @@ from enginehouse.interfaces.drivers import ServedModel
 from enginehouse.interfaces.launch_spec import ModelFacts
 from enginehouse.interfaces.launchers import EngineProcess, LaunchLine
 from enginehouse.interfaces.schedulers import SchedulingLimits
-from enginehouse.interfaces.swappers import HostedReplica, HostFacts
+from enginehouse.interfaces.swappers import HostFacts
 from enginehouse.relay.moves.drains import Drains
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
@@ -310,10 +310,12 @@ class Host(EngineControl, EngineListener):
         They include replicas that are being retired, which may be evicted even if they were pinned.
         """
         settings, learned = context.config.host_settings(self.name), self._launches.learned
-        replicas = {replica: _hosted(context.config, each) for replica, each in managed.items()}
-        for replica, engine in self.engines.items():
-            if replica not in managed:
-                replicas[replica] = msgspec.structs.replace(_hosted(context.config, engine.managed), pin=False)
+        hosted = partial(hosted_replica, context.config)
+        replicas = {name: hosted(each.model_name, each.backend, each.model) for name, each in managed.items()}
+        for name, engine in self.engines.items():
+            if name not in managed:
+                was = engine.managed
+                replicas[name] = msgspec.structs.replace(hosted(was.model_name, was.backend, was.model), pin=False)
         return msgspec.structs.replace(
             context.facts(self.name),
             memory=self.gpus.total(settings) if settings.memory is None else settings.memory,
@@ -555,13 +557,6 @@ class Host(EngineControl, EngineListener):
             return
         if engine.before is None or engine.before.done():
             engine.adopt(process, NOWHERE)
-
-
-def _hosted(config: Config, managed: ManagedReplica) -> HostedReplica:
-    """``managed`` as schedulers and swappers see it."""
-    backend = config.backends.get(managed.backend)
-    limit = managed.model.concurrency or (0 if backend is None else backend.concurrency)
-    return hosted_replica(config, managed.model_name, managed.backend, managed.model, limit)
 
 
 class HostMemory(msgspec.Struct, frozen=True, kw_only=True):

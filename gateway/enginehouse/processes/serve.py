@@ -6,18 +6,18 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from enginehouse.aio.serving import SERVING
 from enginehouse.app import Gateway
 from enginehouse.app.gateway import rehearse_start
-from enginehouse.app.reload import ChangeWatch, ConfigSource, watch_folders
-from enginehouse.config.load_config import LoadedConfig, load_config_or_embedded, read_document
+from enginehouse.app.reload import ChangeWatch, ConfigSource
+from enginehouse.config.load_config import LoadedConfig, load_config_or_embedded
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
 from enginehouse.config.server import worker_count
@@ -40,12 +40,12 @@ def serve_file(file: Path | None, *, host: str | None, port: int | None, watch: 
 
     def read() -> LoadedConfig:
         loaded = load_config_or_embedded(file, os.environ)
-        return loaded._replace(config=_adjusted(loaded.config, host, port, watch))
+        return loaded._replace(config=adjusted(loaded.config, host, port, watch))
 
-    _serve(read, take_over=take_over)
+    serve(read, take_over=take_over)
 
 
-def _serve(
+def serve(
     read: Callable[[], LoadedConfig],
     watch: ChangeWatch | None = None,
     *,
@@ -80,28 +80,6 @@ def _serve(
             _run(GatewayServer(gateway, listeners, predecessor, forks, greeting))
 
 
-def serve_document(
-    document: Callable[[], Mapping[str, Any]],
-    folders: Callable[[], Iterable[Path]],
-    *,
-    host: str | None,
-    port: int | None,
-    take_over: bool,
-    greeting: Callable[[str], str],
-) -> None:
-    """Serve a configuration that is no file, as TOML has it, until a signal comes.
-
-    It is read again when the files of ``folders`` change. ``host`` and ``port`` replace its own. ``greeting`` makes the
-    text that is printed first, from the gateway's URL.
-    """
-
-    def read() -> LoadedConfig:
-        loaded = read_document(dict(document()), None, os.environ)
-        return loaded._replace(config=_adjusted(loaded.config, host, port, watch=True))
-
-    _serve(read, watch_folders(folders), take_over=take_over, greeting=greeting)
-
-
 def _fork_workers(settings: Config, registry: Registry, listeners: Listeners) -> Forks | None:
     """What workers need, forked before any thread runs; ``None`` if this process serves alone."""
     count = worker_count(settings.server).number
@@ -133,7 +111,7 @@ def _run(server: GatewayServer) -> None:
         raise server.problem
 
 
-def _adjusted(config: Config, host: str | None, port: int | None, watch: bool) -> Config:
+def adjusted(config: Config, host: str | None, port: int | None, watch: bool) -> Config:
     """``config`` with the options of the command line."""
     given = {"host": host, "port": port, "watch": watch or None}
     server = msgspec.structs.replace(config.server, **{key: value for key, value in given.items() if value is not None})

@@ -25,6 +25,7 @@ from enginehouse.interfaces.continuers import (
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import EngineClient, SupportsContinuation
 from enginehouse.telemetry.plugin_failures import (
+    GuardedObject,
     await_plugin,
     log_plugin_failure,
     plugin_errors,
@@ -34,43 +35,7 @@ from enginehouse.telemetry.plugin_failures import (
 
 _OF_STREAM: Final[Mapping[str, object]] = {"tokens": StreamTokens(), "count": None, "saved": None, "release": None}
 _OF_GATHERING: Final[Mapping[str, object]] = {"release": None}
-_OF_BYTES: Final = frozenset({"take", "as_stream", "body"})
-"""The methods that return bytes, whose client would otherwise get nothing at all."""
 _WAYS: Final = get_args(ContinuationWay)
-
-
-class GuardedObject:
-    """Does as ``own``, what a ``plugin`` keeps or gathers. A method that fails raises ``PluginFailed``, and so does one
-    that must return bytes and does not.
-
-    ``otherwise``: what methods return instead that others ask of it, or that end it. These cannot fail: the stream then
-    stays where it is, and nothing is known of it.
-    """
-
-    def __init__(self, plugin: PluginId, own: object, otherwise: Mapping[str, object]) -> None:
-        vars(self).update(plugin=plugin, own=own, otherwise=otherwise)
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self.own, name)
-        return partial(self._call, name, found) if callable(found) else found
-
-    def __setattr__(self, name: str, value: object) -> None:
-        setattr(self.own, name, value)
-
-    def _call(self, name: str, method: Callable[..., object], *facts: object) -> object:
-        if name not in self.otherwise:
-            with plugin_errors(self.plugin):
-                found = method(*facts)
-            if name in _OF_BYTES and not isinstance(found, bytes):
-                raise wrong_result(self.plugin, f"returned no bytes from {name}")
-            return found
-        otherwise = self.otherwise[name]
-        try:
-            found = method(*facts)
-        except BaseException as error:
-            log_plugin_failure(self.plugin, f"failed in {name}", error)
-            return otherwise
-        return found if otherwise is None or isinstance(found, type(otherwise)) else otherwise
 
 
 class GuardedContinuer(Continuer):

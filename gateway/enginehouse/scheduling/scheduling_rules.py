@@ -32,7 +32,7 @@ def facts_of_hosts(config: Config) -> Callable[[str], HostFacts]:
     replicas: dict[str, dict[str, HostedReplica]] = {}
     for name, model in config.models.items():
         for backend, place in model.backends(name).items():
-            hosted = hosted_replica(config, name, backend, model, model.concurrency)
+            hosted = hosted_replica(config, name, backend, model)
             replicas.setdefault(place, {})[hosted.replica] = hosted
     # those of a server that loads models itself may be on any host
     served = {name for backend in config.backends.values() for name in backend.models or ()}
@@ -73,15 +73,16 @@ def swapper_text(config: Config) -> str:
     return repr((config.scheduling.swapper, swapper_parameters(config)))
 
 
-def hosted_replica(config: Config, name: str, backend: str, model: ModelSettings, concurrency: int) -> HostedReplica:
+def hosted_replica(config: Config, name: str, backend: str, model: ModelSettings) -> HostedReplica:
     """The replica of the model ``name`` on ``backend``, as schedulers and swappers see it."""
+    server = config.backends.get(backend)
     return HostedReplica(
         replica=replica_name(name, backend),
         model=name,
         memory=model.memory,
         pin=model.pin,
         priority=config.scheduling.priorities.get(name, 0),
-        concurrency=concurrency,
+        concurrency=model.concurrency or (0 if server is None else server.concurrency),
     )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.domain.errors import EnginehouseError, PluginFailed, RequestError
@@ -17,6 +18,8 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _LOG_EVERY_S = 10.0
+_OF_BYTES: Final = frozenset({"take", "as_stream", "body"})
+"""Methods of guarded objects that return bytes, whose client would otherwise get nothing at all."""
 
 
 class RateLimit:
@@ -111,3 +114,36 @@ def _is_cancelled() -> bool:
     """Whether the running task is cancelled. Python 3.10 does not tell, so then it counts as cancelled."""
     task = asyncio.current_task()
     return task is None or not hasattr(task, "cancelling") or task.cancelling() > 0
+
+
+class GuardedObject:
+    """Does as ``own``, an object of a ``plugin``.
+
+    A method that fails raises ``PluginFailed``, and so does one that must return bytes and does not.
+    ``otherwise``: what methods return instead that must not fail, as the request or the gateway has to go on.
+    """
+
+    def __init__(self, plugin: PluginId, own: object, otherwise: Mapping[str, object]) -> None:
+        vars(self).update(plugin=plugin, own=own, otherwise=otherwise)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.own, name)
+        return partial(self._call, name, found) if callable(found) else found
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self.own, name, value)
+
+    def _call(self, name: str, method: Callable[..., object], *facts: object) -> object:
+        if name not in self.otherwise:
+            with plugin_errors(self.plugin):
+                found = method(*facts)
+            if name in _OF_BYTES and not isinstance(found, bytes):
+                raise wrong_result(self.plugin, f"returned no bytes from {name}")
+            return found
+        otherwise = self.otherwise[name]
+        try:
+            found = method(*facts)
+        except BaseException as error:
+            log_plugin_failure(self.plugin, f"failed in {name}", error)
+            return otherwise
+        return found if otherwise is None or isinstance(found, type(otherwise)) else otherwise

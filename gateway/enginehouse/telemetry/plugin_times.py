@@ -17,6 +17,8 @@ BUCKETS = (1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5
 """Upper bounds of the histogram's buckets, in seconds."""
 _SLOW_S = 0.005
 _LOG_EVERY_S = 60.0
+Observe = Callable[[PluginId, float], None]
+"""Takes the duration of a call, in seconds."""
 
 
 class SampledCall:
@@ -26,29 +28,29 @@ class SampledCall:
     ``is_sampled``: the next call is timed.
     """
 
-    __slots__ = ("_times", "call", "is_sampled", "method", "plugin")
+    __slots__ = ("_observe", "call", "is_sampled", "method", "plugin")
 
     def __init__(self, plugin: PluginId, method: Callable[..., Any]) -> None:
         self.plugin = plugin
         self.call = self.method = method
         self.is_sampled = False
-        self._times: PluginTimes | None = None
+        self._observe: Observe | None = None
 
-    def sample(self, times: PluginTimes) -> None:
-        """Report the duration of the next call to ``times``."""
-        self._times = times
+    def sample(self, observe: Observe) -> None:
+        """Report the duration of the next call to ``observe``."""
+        self._observe = observe
         self.call = self._timed
         self.is_sampled = True
 
     def _timed(self, *arguments: Any) -> Any:
-        self.call, times = self.method, self._times
+        self.call, observe = self.method, self._observe
         self.is_sampled = False
-        assert times is not None
+        assert observe is not None
         began = perf_counter()
         try:
             return self.method(*arguments)
         finally:
-            times.observe(self.plugin, perf_counter() - began)
+            observe(self.plugin, perf_counter() - began)
 
 
 class PluginTimes:
@@ -66,7 +68,7 @@ class PluginTimes:
     def sample(self, calls: Iterable[SampledCall]) -> None:
         """Observe the next call of each."""
         for call in calls:
-            call.sample(self)
+            call.sample(self.observe)
 
     def observe(self, plugin: PluginId, seconds: float) -> None:
         """Count one sample."""

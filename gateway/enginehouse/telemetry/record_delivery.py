@@ -28,7 +28,7 @@ class RecordDelivery:
 
     Observers hold the loop for 5 ms at once and what the last call takes more. Then they get no records for four times
     as long, so slow observers take a fifth of the loop's time. ``most`` records may wait; ``dropped`` counts those that
-    came when so many did, as ``counted`` does, and the log tells of them once a minute.
+    came when so many did, and the log tells of them once a minute.
     """
 
     def __init__(
@@ -38,8 +38,7 @@ class RecordDelivery:
         loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.get_running_loop,
         most: int = MOST_WAITING,
     ) -> None:
-        self.dropped = 0
-        self.counted: Counter[tuple[()]] = Counter()
+        self.dropped: Counter[tuple[()]] = Counter()
         self.callbacks = callbacks
         self._clock = clock
         self._loop = loop
@@ -70,11 +69,10 @@ class RecordDelivery:
             self._deliver_one()
 
     def _drop(self) -> None:
-        self.dropped += 1
-        self.counted[()] += 1
+        self.dropped[()] += 1
         if self._limit.passes("") is not None:
             text = "Observers are too slow: %d records of requests were dropped (enginehouse_records_dropped_total)"
-            _log.warning(text, self.dropped)
+            _log.warning(text, self.dropped[()])
 
     def _deliver(self) -> None:
         began = now = self._clock()

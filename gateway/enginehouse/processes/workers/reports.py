@@ -10,7 +10,6 @@ import msgspec
 
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.request_path import RequestPath
-from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Route
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.requirements import Requirements
@@ -25,7 +24,6 @@ from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.live.live_state import LiveState
 from enginehouse.telemetry import counter_transfer
 from enginehouse.telemetry.loop_load import LoopLoad
-from enginehouse.telemetry.plugin_times import PluginTimes
 
 _MOST_ANSWERS: Final = 64
 """More answers at once change an average no further than so many do."""
@@ -114,17 +112,6 @@ def take_outcomes(fleet: Fleet, good: Answers, latencies: Latencies, news: News)
                 fleet.answered(load, total / count)
     for method, facts in news:
         getattr(fleet, method)(*facts)
-
-
-class SentTimes(PluginTimes):
-    """Tells the owner of each sample. Keeps none itself."""
-
-    def __init__(self, send: Send) -> None:
-        super().__init__()
-        self._send = send
-
-    def observe(self, plugin: PluginId, seconds: float) -> None:
-        self._send(ToOwner.took, plugin, seconds)
 
 
 class RequestEvents(Observer):

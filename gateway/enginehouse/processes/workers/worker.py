@@ -29,7 +29,7 @@ from enginehouse.plugin_manager.registry import Registry
 from enginehouse.processes.workers.channel import Channel, Send, SentError
 from enginehouse.processes.workers.messages import BackendPlace, Configuration, ToOwner
 from enginehouse.processes.workers.pages import OwnerPages
-from enginehouse.processes.workers.reports import OwnerExporter, Reporter, RequestEvents, SentTimes
+from enginehouse.processes.workers.reports import OwnerExporter, Reporter, RequestEvents
 from enginehouse.processes.workers.shared_memory import RoomTurns, WorkerMemory
 from enginehouse.processes.workers.tickets import OwnerQueues
 from enginehouse.relay.live.live_request import MovedStream
@@ -148,7 +148,6 @@ class Worker:
         room.join_others(RoomTurns(board, number, room.plan, room.models))
         path.open(Path(first.folder), lambda counted: channel.send(ToOwner.take_counted, counted))
         self._reporter = Reporter(path, self.queues.number)
-        self._times = SentTimes(channel.send)
         self.pages = OwnerPages(channel.send)
         self._tasks = BackgroundTasks()
         self._events: RequestEvents | None = None
@@ -296,8 +295,8 @@ class Worker:
             self._channel.send(ToOwner.learned, news)
 
     def _sample_plugins(self) -> None:
-        for calls in (self.relay.context.router.sampled, self.path.observers.sampled):
-            self._times.sample(calls)
+        for call in (*self.relay.context.router.sampled, *self.path.observers.sampled):
+            call.sample(lambda plugin, seconds: self._channel.send(ToOwner.took, plugin, seconds))
 
     def _report(self, *, live: bool = False, past: bool = False) -> None:
         self._channel.send(ToOwner.take_report, self._reporter.report(live=live, past=past))
