@@ -6,14 +6,9 @@ the same version: the owner has forked its workers.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import msgspec
 
-from enginehouse.domain.plugin_id import PluginId
-from enginehouse.domain.request_record import EndedRequest, RequestRecord
-from enginehouse.fleet.workers import Answers, Latencies, News
-from enginehouse.interfaces.exporters import TracedRequest
+from enginehouse.domain.request_record import EndedRequest
 from enginehouse.relay.live.live_state import LiveState
 from enginehouse.telemetry.counter_transfer import CountedTotals
 
@@ -61,40 +56,3 @@ class WorkerReport(msgspec.Struct, frozen=True, array_like=True):
     body_bytes: int
     engine_bytes: int
     live: list[LiveState] | None
-
-
-class ToOwner(Protocol):
-    """What a worker tells the owner, whose ``WorkerLink`` imports the worker's own class."""
-
-    def ready(self, version: int) -> None:
-        """The worker accepts connections, with the configuration of ``version``; also after each change of that."""
-
-    def judge(self, good: Answers, latencies: Latencies, news: News) -> None:
-        """Judge backends by what requests told of them."""
-
-    def take_report(self, report: WorkerReport) -> None:
-        """Add what has happened to what the gateway shows: each second, and when it was asked for."""
-
-    def take_counted(self, counted: bytes) -> None:
-        """Bring what was counted since the last time to the owner's accounting."""
-
-    def tell_routed(self, request_id: str, state: LiveState) -> None:
-        """An observer's ``routed``. ``state`` has the route."""
-
-    def tell_moved(self, request_id: str, source: str, destination: str, gap_ms: float) -> None:
-        """An observer's ``moved``."""
-
-    def tell_finished(self, record: RequestRecord) -> None:
-        """An observer's ``finished``."""
-
-    def took(self, plugin: PluginId, seconds: float) -> None:
-        """A sampled call of a plugin took so long."""
-
-    def learned(self, news: dict[str, bytes]) -> None:
-        """Tell all other workers what strategies have learned, by their types."""
-
-    def log(self, data: bytes) -> None:
-        """Keep lines of the worker's log."""
-
-    def export(self, requests: list[TracedRequest]) -> None:
-        """Hand requests to the exporter of traces."""

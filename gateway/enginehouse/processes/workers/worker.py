@@ -27,9 +27,9 @@ from enginehouse.domain.errors import CannotContinue
 from enginehouse.fleet.workers import BackendView, BoardReader, OutcomeReports
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.processes.workers.channel import Channel, Send, SentError
-from enginehouse.processes.workers.messages import BackendPlace, Configuration, ToOwner
+from enginehouse.processes.workers.messages import BackendPlace, Configuration
 from enginehouse.processes.workers.pages import OwnerPages
-from enginehouse.processes.workers.reports import OwnerExporter, Reporter, RequestEvents
+from enginehouse.processes.workers.reports import OwnerExporter, ReportDesk, Reporter, RequestEvents
 from enginehouse.processes.workers.shared_memory import RoomTurns, WorkerMemory
 from enginehouse.processes.workers.tickets import OwnerQueues
 from enginehouse.relay.live.live_request import MovedStream
@@ -90,7 +90,7 @@ class SentLog(LogRing):
         self._send = send
 
     def write(self, data: bytes) -> None:
-        self._send(ToOwner.log, data)
+        self._send(ReportDesk.log, data)
 
 
 class Worker:
@@ -140,13 +140,13 @@ class Worker:
         self._queue_changed = partial(notify, path.observers.callbacks("queue_changed"))
         self._reader = BoardReader(self._now)
         self._outcomes = OutcomeReports(
-            lambda good, latencies, news: channel.send(ToOwner.judge, good, latencies, news)
+            lambda good, latencies, news: channel.send(ReportDesk.judge, good, latencies, news)
         )
         path.fleet.reports, path.fleet.refresh = self._outcomes, self._reader.refresh
         self.relay.context.router.strategies.recall(first.memories)
         room = self.relay.context.waiting_room
         room.join_others(RoomTurns(board, number, room.plan, room.models))
-        path.open(Path(first.folder), lambda counted: channel.send(ToOwner.take_counted, counted))
+        path.open(Path(first.folder), lambda counted: channel.send(ReportDesk.take_counted, counted))
         self._reporter = Reporter(path, self.queues.number)
         self.pages = OwnerPages(channel.send)
         self._tasks = BackgroundTasks()
@@ -169,7 +169,7 @@ class Worker:
 
     def tell_ready(self) -> None:
         """Tell the owner that connections are accepted."""
-        self._channel.send(ToOwner.ready, self.version)
+        self._channel.send(ReportDesk.ready, self.version)
 
     async def stop(self) -> None:
         """End requests, and send the last report."""
@@ -292,14 +292,14 @@ class Worker:
         self._board.beats[self.number] = self._now()
         self._outcomes.flush()
         if news := self.relay.context.router.strategies.news():
-            self._channel.send(ToOwner.learned, news)
+            self._channel.send(ReportDesk.learned, news)
 
     def _sample_plugins(self) -> None:
         for call in (*self.relay.context.router.sampled, *self.path.observers.sampled):
-            call.sample(lambda plugin, seconds: self._channel.send(ToOwner.took, plugin, seconds))
+            call.sample(lambda plugin, seconds: self._channel.send(ReportDesk.took, plugin, seconds))
 
     def _report(self, *, live: bool = False, past: bool = False) -> None:
-        self._channel.send(ToOwner.take_report, self._reporter.report(live=live, past=past))
+        self._channel.send(ReportDesk.take_report, self._reporter.report(live=live, past=past))
 
     def _share_load(self, columns: dict[str, int]) -> None:
         self._hosts = {each.name: each.host for each in self.path.fleet.backends()}

@@ -9,10 +9,10 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec
 
-import msgspec
 import uvicorn
 
 from enginehouse.aio.serving import SERVING
@@ -21,30 +21,22 @@ from enginehouse.aio.timeouts import wait_within
 from enginehouse.app.gateway import Gateway
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import RequestError
-from enginehouse.domain.plugin_id import PluginId
-from enginehouse.domain.replica import Candidate, Route, replica_name
-from enginehouse.domain.request_record import RequestRecord
-from enginehouse.domain.requirements import heard
 from enginehouse.domain.ticket import Phase, Ticket
-from enginehouse.fleet.workers import Answers, Latencies, News
 from enginehouse.http.page_facts import WorkerFigures
-from enginehouse.interfaces.exporters import TracedRequest
 from enginehouse.interfaces.observers import Observer
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.processes.listen import Listeners
 from enginehouse.processes.workers.channel import Channel, Send, SentError
 from enginehouse.processes.workers.fork_server import ForkServer, NoForkServer
-from enginehouse.processes.workers.messages import ToOwner, WorkerReport
 from enginehouse.processes.workers.pages import PageAnswers
 from enginehouse.processes.workers.publisher import Publisher
-from enginehouse.processes.workers.reports import EVENTS, add_report, hold, take_outcomes
+from enginehouse.processes.workers.reports import EVENTS, ReportDesk
 from enginehouse.processes.workers.shared_memory import WorkerMemory
 from enginehouse.processes.workers.tickets import OwnerQueues, TicketDesk
 from enginehouse.processes.workers.worker import Worker
 from enginehouse.processes.workers.worker_request import WorkerRequest
 from enginehouse.processes.workers.worker_server import WorkerServer, serve_as_worker
 from enginehouse.relay.live.live_state import LiveState
-from enginehouse.relay.request import swaps_of
 from enginehouse.telemetry.loop_load import worker_row
 
 P = ParamSpec("P")
@@ -138,14 +130,14 @@ class WorkerPool(Observer):
             self._tasks.start(self._fill(number, 0.0))
         self._tasks.every(_LOOK_EVERY_S, self._look)
         self._tasks.every(_SPARE_EVERY_S, self._keep_spare)
-        while not all(number in self.links and self.links[number].version for number in range(self._board.workers)):
+        while sum(link.reports.version > 0 for link in self.links.values()) < self._board.workers:
             self.changed.clear()
             await self.changed.wait()
 
     @property
     def serves(self) -> bool:
         """Whether some worker accepts connections, or none should any more."""
-        return self._leaving or any(link.version for link in self.links.values())
+        return self._leaving or any(link.reports.version for link in self.links.values())
 
     def accept(self, wanted: bool) -> None:
         """Have the workers accept connections, or none for now: these wait in the kernel."""
@@ -165,7 +157,8 @@ class WorkerPool(Observer):
 
     def rows(self) -> Sequence[Mapping[str, Any]]:
         """The workers, as ``/api/status`` shows them."""
-        return [worker_row(link.pid, link.live, link.version, link.busy) for _, link in sorted(self.links.items())]
+        told = [(link.pid, link.reports) for _, link in sorted(self.links.items())]
+        return [worker_row(pid, each.live, each.version, each.busy) for pid, each in told]
 
     async def refresh(self) -> None:
         """Have every worker report now, also of the past. Those who ask meanwhile share the next reports."""
@@ -276,11 +269,11 @@ class WorkerPool(Observer):
                 _log.error("The worker with pid %d has not answered for %.1f s", link.pid, now - beat)
                 self._server.kill(link.pid)
         if self.gateway.config.telemetry.per_worker:
-            self.busy.update({number: link.busy for number, link in sorted(self.links.items())})
+            self.busy.update({number: link.reports.busy for number, link in sorted(self.links.items())})
         self._turns += 1
         if self._turns % _POSITIONS_EVERY == 0:
             self._tell_positions()
-        if self._turns % self._shown_every() == 0 and any(link.live for link in self.links.values()):
+        if self._turns % self._shown_every() == 0 and any(link.reports.live for link in self.links.values()):
             self._tasks.start(self._refresh(past=False))
 
     def _shown_every(self) -> int:
@@ -353,32 +346,30 @@ class WorkerPool(Observer):
             await wait_within(limit - loop.time(), self.changed)
 
 
-class WorkerLink(ToOwner):
+class WorkerLink:
     """Serves one worker, and shows its requests. ``number``: its place on the board.
 
-    - ``version``: of the configuration that it says it has; 0 until it accepts connections.
-    - ``live``: how many requests it has. ``busy``: the share of the processor that its loop takes.
-    - ``started``: when it was forked, in seconds. ``is_hung``: it was killed, because it did not answer any more.
+    ``started``: when it was forked, in seconds. ``is_hung``: it was killed, because it did not answer any more.
+    ``desk`` has its tickets, ``reports`` what it tells.
     """
 
     def __init__(self, number: int, pid: int, started: float, pool: WorkerPool) -> None:
         self.number = number
         self.pid = pid
-        self.version = 0
-        self.busy = 0.0
-        self.live = 0
         self.started = started
         self.is_hung = False
         self._pool = pool
         self._channel = Channel(self._lost)
         self.send: Send = self._channel.send
-        self._gateway = gateway = pool.gateway
+        gateway = pool.gateway
         queues = gateway.relay.context.queues
         self.desk = TicketDesk(number, queues, self.send, pool.publisher.flush, pool.recall)
+        learned = partial(pool.learned, self)
+        self.reports = ReportDesk(gateway, pool.changed.set, self._judged, learned, self._show)
         self._pages = PageAnswers(gateway.application, self.send, pool.prepare)
+        self._live = gateway.relay.live
         self._requests: dict[int, WorkerRequest] = {}
-        self._report: WorkerReport | None = None
-        for part in (self, self.desk, self._pages):
+        for part in (self.desk, self.reports, self._pages):
             self._channel.attach(part)
 
     async def open(self, connected: socket.socket) -> None:
@@ -396,89 +387,26 @@ class WorkerLink(ToOwner):
     def close(self) -> None:
         self._channel.close()
 
-    # --- from the worker
+    def _judged(self, backends: Sequence[str]) -> None:
+        self.send(Worker.judged)
+        self._pool.publisher.correct(backends)
 
-    def ready(self, version: int) -> None:
-        self.version = version
-        self._pool.changed.set()
-
-    def judge(self, good: Answers, latencies: Latencies, news: News) -> None:
-        take_outcomes(self._gateway.fleet, good, latencies, news)
-        if news:
-            self.send(Worker.judged)
-            self._pool.publisher.correct([name for _, (name, *_) in news])
-
-    def take_report(self, report: WorkerReport) -> None:
-        add_report(self._gateway, report, self._report)
-        self._report = report
-        self.busy, self.live = report.busy, report.requests
-        if report.live is not None or not report.requests:
-            self._show(report.live or [])
-
-    def take_counted(self, counted: bytes) -> None:
-        self._gateway.callers.accounting.receive(counted)
-
-    def tell_routed(self, request_id: str, state: LiveState) -> None:
-        route, told = self._route_of(state), state.requirements
-        if route is None or told is None:
-            return
-        for tell in self._gateway.observers.added("routed"):
-            tell(request_id, heard(told), route)
-
-    def tell_moved(self, request_id: str, source: str, destination: str, gap_ms: float) -> None:
-        for tell in self._gateway.observers.added("moved"):
-            tell(request_id, source, destination, gap_ms)
-
-    def tell_finished(self, record: RequestRecord) -> None:
-        for tell in self._gateway.observers.added("finished"):
-            tell(record)
-
-    def took(self, plugin: PluginId, seconds: float) -> None:
-        self._gateway.plugin_times.observe(plugin, seconds)
-
-    def learned(self, news: dict[str, bytes]) -> None:
-        self._pool.learned(self, news)
-
-    def log(self, data: bytes) -> None:
-        self._gateway.log.ring.write(data)
-
-    def export(self, requests: list[TracedRequest]) -> None:
-        if (exporter := self._gateway.exporter) is not None:
-            last_swaps = self._gateway.relay.context.counters.last_swaps  # workers know of none
-            for each in requests:
-                swaps = swaps_of(each.record, last_swaps)
-                exporter.add(msgspec.structs.replace(each, swaps=swaps) if swaps else each)
-
-    # --- inside
-
-    def _show(self, states: list[LiveState]) -> None:
+    def _show(self, states: Sequence[LiveState]) -> None:
         """Have the relay show the live requests as they are now, the same objects for the same requests."""
         shown, self._requests = self._requests, {}
-        live = self._gateway.relay.live
         for state in states:
             request = shown.pop(state.number, None)
             if request is None:
                 request = WorkerRequest(state, self._channel)
-                live[request] = 0
-            request.renew(state, self._route_of, self.desk.ticket(state.ticket))
+                self._live[request] = 0
+            request.renew(state, self.reports.route_of, self.desk.ticket(state.ticket))
             self._requests[state.number] = request
         for request in shown.values():
-            live.pop(request, None)
-
-    def _route_of(self, state: LiveState) -> Route | None:
-        if state.replica is None or state.model is None:
-            return None
-        row = self._gateway.relay.context.fleet.snapshot.candidates(state.model)
-        chosen = next((each for each in row if each.replica == state.replica), None)
-        if chosen is None:
-            backend = state.replica.removeprefix(replica_name(state.model, ""))  # both may have the sign between them
-            chosen = Candidate(model=state.model, backend=backend, replica=state.replica)
-        return Route(state.asked or state.model, chosen, state.reason, state.attempted)
+            self._live.pop(request, None)
 
     def _lost(self) -> None:
         self.desk.release()
         self._pages.close()
         self._show([])
-        if self._report is not None:
-            hold(self._gateway, self._report, -1)
+        self.reports.forget()
         self._pool.gone(self)

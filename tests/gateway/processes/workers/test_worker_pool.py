@@ -73,7 +73,7 @@ async def test_a_worker_that_cannot_be_started_is_tried_again(caplog: pytest.Log
         forks.failures[:] = [FULL] * 4
         forks.end(0)
         await until(lambda: not forks.failures and len(forks.pool.links) == 2)
-        await until(lambda: all(link.version for link in forks.pool.links.values()))
+        await until(lambda: all(link.reports.version for link in forks.pool.links.values()))
         assert caplog.text.count("the next attempt follows") == 4
         assert forks.pool._pause[0] == 0.001 * 2**4, "the first one was for a worker that has died young"
 
