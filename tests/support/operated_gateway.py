@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import shlex
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,7 +20,7 @@ from typing import BinaryIO, Protocol, TypedDict, TypeVar
 import httpx
 import psutil
 
-from enginehouse_kit.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway, Status
 from tests.support import plain_httpx
 from tests.support.paths import SUPPORT
 
@@ -60,7 +62,6 @@ class OperatedGateway:
         self._read = 0
         headers = {"x-api-key": ADMIN_KEY}
         self.http = plain_httpx.Client(base_url=process.url, headers=headers, timeout=_LONGEST_ANSWER_S)
-        self.until = process.until
         self.until_health = process.until_health
 
     def __enter__(self) -> OperatedGateway:
@@ -76,6 +77,10 @@ class OperatedGateway:
         """What the gateway has logged."""
         return self.process.log[self._read :]
 
+    def until(self, holds: Callable[[Status], bool], timeout: float = _LONGEST_ANSWER_S) -> Status:
+        """Poll the status until ``holds`` is true for it."""
+        return self.process.until(holds, timeout)
+
     def ask(self, model: str, key: str = "", **more: object) -> httpx.Response:
         """Send a short chat request."""
         body = {"model": model, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2, **more}
@@ -90,6 +95,17 @@ class OperatedGateway:
     def asking(self, model: str, key: str = "", **more: object) -> Future[httpx.Response]:
         """Send one in another thread."""
         return self._pool.submit(self.ask, model, key, **more)
+
+    @contextmanager
+    def impatient_client(self, model: str, path: str = "/v1/chat/completions") -> Iterator[None]:
+        """A client that sends a chat request and leaves at the end of the block, without an answer."""
+        url, body = httpx.URL(self.process.url), json.dumps({"model": model, "messages": []})
+        head = (
+            f"POST {path} HTTP/1.1\r\nhost: localhost\r\nx-api-key: {ADMIN_KEY}\r\ncontent-length: {len(body)}\r\n\r\n"
+        )
+        with socket.create_connection((url.host, url.port or 80)) as client:
+            client.sendall((head + body).encode())
+            yield
 
     def operate(self, path: str) -> httpx.Response:
         return self.http.post(path)
@@ -223,13 +239,17 @@ def simulated_table(name: str, ttft: str = "1ms", **settings: str) -> str:
 
 
 class Stage:
-    """Engines that load when they are told to, and may find too little memory for that."""
+    """Engines that load when they are told to, and may find too little memory for that.
+
+    ``curtain``: the file that is locked until they are told.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._mute = folder / "mute"
+        self._mute, self._stall, self.curtain = (folder / name for name in ("mute", "stall", "curtain"))
         self._mute.touch()
-        self._curtain = _locked(folder / "curtain")
+        self._stall.touch()
+        self._closed = _locked(self.curtain)
 
     def table(self, name: str, ttft: str = "1ms", **settings: str) -> str:
         """The table of such a model."""
@@ -238,12 +258,18 @@ class Stage:
 
     def open(self) -> None:
         """Let engines load from now on."""
-        self._curtain.close()
+        self._closed.close()
 
     @contextmanager
     def mute(self) -> Iterator[None]:
         """Within the block, loaded engines answer no request."""
         with _locked(self._mute):
+            yield
+
+    @contextmanager
+    def stall(self) -> Iterator[None]:
+        """Within the block, streams of loaded engines stand still after their first token."""
+        with _locked(self._stall):
             yield
 
     def limit(self, room: int) -> None:

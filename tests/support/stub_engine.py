@@ -3,7 +3,7 @@
 It speaks as much of OpenAI's protocol as a gateway needs. ``--ttft``, ``--tpot`` and ``--start-delay`` are as for the
 simulated engine. With ``--stage FOLDER`` it waits to load while the file ``curtain`` there is locked; a number in the
 file ``room`` says how many engines can be loaded at once, and one more finds no memory. It answers no request while the
-file ``mute`` is locked.
+file ``mute`` is locked, and no stream goes on after its first token while ``stall`` is.
 
 It imports as little as it can: tests start hundreds of them.
 """
@@ -103,6 +103,8 @@ class Engine:
         for number in range(first, first + tokens):
             time.sleep(self._tpot)
             yield _event(json.dumps({"model": self._model, "choices": [{"delta": {"content": f"token {number} "}}]}))
+            if self._stage:
+                wait_for(f"{self._stage}/stall")
         yield _event("[DONE]") + b"0\r\n\r\n"
 
 

@@ -73,7 +73,7 @@ def test_the_simulated_models_answer(gateway: RunningGateway, asked: str, served
 
 
 def load(gateway: RunningGateway, model: str) -> None:
-    answer = plain_httpx.post(f"{gateway.url}/api/models/{model}/load", timeout=30)
+    answer = plain_httpx.post(f"{gateway.url}/api/models/{model}/load")
     assert answer.json() == {"model": model, "state": "ready"}
 
 
@@ -96,12 +96,17 @@ def test_a_signal_ends_it_and_its_engines(how: signal.Signals) -> None:
 
 def test_a_signal_while_an_engine_starts_leaves_nothing_behind() -> None:
     with RunningGateway() as gateway, ThreadPoolExecutor() as pool:
-        loading = pool.submit(plain_httpx.post, f"{gateway.url}/api/models/sim-large/load", timeout=30)
+        loading = pool.submit(plain_httpx.post, f"{gateway.url}/api/models/sim-large/load")
         gateway.until(lambda _: bool(children(gateway.pid)))
         engines = children(gateway.pid)
-        gateway.stop()
+        [engine] = engines
+        os.kill(engine, signal.SIGSTOP)  # or it might be ready before the gateway stops
+        stopping = pool.submit(gateway.stop)
+        while not is_free(int(gateway.url.rpartition(":")[2])):
+            pass
+        os.kill(engine, signal.SIGCONT)
+        stopping.result()
 
-        assert len(engines) == 1
         assert not any(Path(f"/proc/{pid}").exists() for pid in engines)
         answer = loading.result()
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "shutting_down")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from enginehouse_kit.engines import SimEngine
@@ -15,24 +13,15 @@ from tests.support.operated_gateway import Stage, table
 from tests.support.reloaded_gateway import OpenAlone, OpenShared
 
 
-@contextmanager
-def frozen(engine: int) -> Iterator[None]:
-    """Within the block, the process of an engine does nothing, so its stream does not end."""
-    os.kill(engine, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(engine, signal.SIGCONT)
-
-
-def test_a_stream_and_its_engine_go_on_while_everything_else_changes(open_alone: OpenAlone) -> None:
-    a = table("a", tpot="20ms")
+def test_a_stream_and_its_engine_go_on_while_everything_else_changes(open_alone: OpenAlone, stage: Stage) -> None:
+    a = stage.table("a")
     keys = '[[auth.keys]]\nname = "one"\nkey = "one"\nadmin = true\n'
     home = open_alone(a + table("b", host='"other"') + "[hosts.other]\n" + keys, key="one")
     assert home.ask("b").status_code == 200
-    stream = home.stream("a", 100)
-    engine = home.pids()["a"]
-    with frozen(engine):
+    stage.open()
+    with stage.stall():
+        stream = home.stream("a", 5)
+        engine = home.pids()["a"]
         changes = home.reload(
             a
             + "ttl = '1h'\npriority = 3\nconcurrency = 9\nmemory = '1GiB'\n"
@@ -69,11 +58,12 @@ def test_an_engine_that_gets_another_driver_goes_on_at_its_address(open_shared: 
     assert home.pids() == {"a": engine}
 
 
-def test_a_removed_model_serves_its_stream_to_the_end_and_nobody_else(open_shared: OpenShared) -> None:
-    home = open_shared(table("a", tpot="20ms") + table("b"))
-    stream = home.stream("a", 75)
-    engine = home.pids()["a"]
-    with frozen(engine):
+def test_a_removed_model_serves_its_stream_to_the_end_and_nobody_else(open_shared: OpenShared, stage: Stage) -> None:
+    home = open_shared(stage.table("a") + table("b"))
+    stage.open()
+    with stage.stall():
+        stream = home.stream("a", 5)
+        engine = home.pids()["a"]
         assert home.reload(table("b"))["models"]["removed"] == ["a"]
         assert home.ask("a").json()["error"]["code"] == "model_not_found"
         assert [each["name"] for each in home.process.status()["backends"]] == ["b"]
@@ -95,12 +85,15 @@ def test_what_still_serves_after_the_drain_timeout_is_stopped(open_shared: OpenS
     home.until_running()
 
 
-def test_a_model_that_is_launched_differently_serves_its_stream_then_is_launched_anew(open_shared: OpenShared) -> None:
-    home = open_shared(table("a", tpot="20ms"))
-    stream = home.stream("a", 75)
-    engine = home.pids()["a"]
-    with frozen(engine):
-        assert home.reload(table("a", tpot="10ms"))["models"]["relaunched"] == ["a"]
+def test_a_model_that_is_launched_differently_serves_its_stream_then_is_launched_anew(
+    open_shared: OpenShared, stage: Stage
+) -> None:
+    home = open_shared(stage.table("a"))
+    stage.open()
+    with stage.stall():
+        stream = home.stream("a", 5)
+        engine = home.pids()["a"]
+        assert home.reload(stage.table("a", ttft="2ms"))["models"]["relaunched"] == ["a"]
         answer = home.asking("a")
         home.until_waiting(a="queued")
         assert home.pids() == {"a": engine}, "the two never run at once"
@@ -203,12 +196,13 @@ def test_replicas_come_and_go(open_shared: OpenShared) -> None:
     assert home.pids() == {"a": engine}
 
 
-def test_a_model_that_moves_to_another_host_is_never_there_twice(open_shared: OpenShared) -> None:
-    home = open_shared(table("a", tpot="20ms"))
-    stream = home.stream("a", 75)
-    engine = home.pids()["a"]
-    with frozen(engine):
-        home.reload(table("a", tpot="20ms", host='"other"') + "[hosts.other]\n")
+def test_a_model_that_moves_to_another_host_is_never_there_twice(open_shared: OpenShared, stage: Stage) -> None:
+    home = open_shared(stage.table("a"))
+    stage.open()
+    with stage.stall():
+        stream = home.stream("a", 5)
+        engine = home.pids()["a"]
+        home.reload(stage.table("a", host='"other"') + "[hosts.other]\n")
         answer = home.asking("a")
         home.until_waiting(a="loading")
         assert home.pids() == {"a": engine}
@@ -218,12 +212,15 @@ def test_a_model_that_moves_to_another_host_is_never_there_twice(open_shared: Op
     assert identity(engine) is None
 
 
-def test_a_model_that_comes_back_while_its_engine_leaves_is_launched_anew(open_shared: OpenShared) -> None:
-    a = table("a", tpot="20ms")
+def test_a_model_that_comes_back_while_its_engine_leaves_is_launched_anew(
+    open_shared: OpenShared, stage: Stage
+) -> None:
+    a = stage.table("a")
     home = open_shared(a)
-    stream = home.stream("a", 75)
-    engine = home.pids()["a"]
-    with frozen(engine):
+    stage.open()
+    with stage.stall():
+        stream = home.stream("a", 5)
+        engine = home.pids()["a"]
         home.reload("")
         home.reload(a)
         answer = home.asking("a")

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
@@ -13,10 +14,9 @@ import pytest
 
 from tests.support.operated_gateway import OperatedGateway, Serve, Stage, table
 
-TOKENS = 4000
-"""Those of a stream that lasts until its engine is killed: at least four seconds."""
+TOKENS = 50
 FRAGILE = """
-import os, sys
+import fcntl, os, sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 class Engine(BaseHTTPRequestHandler):
@@ -37,6 +37,7 @@ class Engine(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"{}")
 
+fcntl.flock(open(sys.argv[3]), fcntl.LOCK_SH)
 HTTPServer(("127.0.0.1", int(sys.argv[1])), Engine).serve_forever()
 """
 
@@ -60,13 +61,13 @@ class Fragile(Protocol):
 
 
 @pytest.fixture
-def fragile(serve: Serve, tmp_path: Path) -> Fragile:
-    """A model whose engine does not survive some requests, and the file of what it was asked."""
+def fragile(serve: Serve, stage: Stage, tmp_path: Path) -> Fragile:
+    """A model whose engine does not survive some requests and waits for the curtain; the file of what it was asked."""
 
     def build(more: str = "") -> tuple[OperatedGateway, Path]:
         program, seen = tmp_path / "engine.py", tmp_path / "seen"
         program.write_text(FRAGILE)
-        command = f"{sys.executable} {program} ${{port}} {seen}"
+        command = f"{sys.executable} {program} ${{port}} {seen} {stage.curtain}"
         return serve(f'[models.a]\ndriver = "openai"\ncommand = "{command}"\n{more}'), seen
 
     return build
@@ -102,15 +103,20 @@ def test_a_crash_before_the_first_byte_loses_no_request(serve: Serve, stage: Sta
 
 
 @pytest.mark.parametrize("broken_stream", ["continue", "error"])
-def test_requests_waiting_behind_a_stream_that_a_crash_cuts_off_are_served(serve: Serve, broken_stream: str) -> None:
-    gateway = serve(table("a", concurrency="1") + f'[routing]\nbroken_stream = "{broken_stream}"\n')
+def test_requests_waiting_behind_a_stream_that_a_crash_cuts_off_are_served(
+    serve: Serve, stage: Stage, broken_stream: str
+) -> None:
+    gateway = serve(stage.table("a", concurrency="1") + f'[routing]\nbroken_stream = "{broken_stream}"\n')
+    stage.open()
     body = {"model": "a", "messages": [], "stream": True, "max_tokens": TOKENS}
-    with gateway.http.stream("POST", "/v1/chat/completions", json=body) as stream:
-        lines = stream.iter_lines()
-        first = next(lines)
-        waiting = [gateway.asking("a", max_tokens=1) for _ in range(3)]
-        until_phases(gateway, serving=1, queued=3)
-        kill(gateway)
+    with ExitStack() as stack:
+        with stage.stall():
+            stream = stack.enter_context(gateway.http.stream("POST", "/v1/chat/completions", json=body))
+            lines = stream.iter_lines()
+            first = next(lines)
+            waiting = [gateway.asking("a", max_tokens=1) for _ in range(3)]
+            until_phases(gateway, serving=1, queued=3)
+            kill(gateway)
         answer = "\n".join([first, *lines])
     tokens = [int(token) for token in re.findall(r"token (\d+) ", answer)]
     assert tokens == list(range(len(tokens)))
@@ -123,8 +129,9 @@ def test_requests_waiting_behind_a_stream_that_a_crash_cuts_off_are_served(serve
     assert [answer.result().status_code for answer in waiting] == [200] * 3
 
 
-def test_a_request_that_crashes_its_engine_is_sent_again_only_once(fragile: Fragile) -> None:
+def test_a_request_that_crashes_its_engine_is_sent_again_only_once(fragile: Fragile, stage: Stage) -> None:
     gateway, seen = fragile()
+    stage.open()
     answer = gateway.ask("a", user="poison")
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_error")
     assert seen.read_text().count("poison") == 2
@@ -132,23 +139,25 @@ def test_a_request_that_crashes_its_engine_is_sent_again_only_once(fragile: Frag
 
 
 def test_requests_behind_one_that_crashes_its_engine_are_served_before_it_is_sent_again(
-    fragile: Fragile,
+    fragile: Fragile, stage: Stage
 ) -> None:
     gateway, seen = fragile("concurrency = 1\n")
     answers = [gateway.asking("a", user="poison")]
     gateway.until_waiting(a="loading")
     answers += [gateway.asking("a", user=f"innocent {n}") for n in range(3)]
     until_phases(gateway, loading=4)
+    stage.open()
     assert [answer.result().status_code for answer in answers] == [502, 200, 200, 200]
     asked = ["poison" if "poison" in line else "innocent" for line in seen.read_text().splitlines()]
     assert asked == ["poison", *["innocent"] * 3, "poison"]
 
 
-def test_without_retries_only_waiting_requests_are_routed_again(fragile: Fragile) -> None:
+def test_without_retries_only_waiting_requests_are_routed_again(fragile: Fragile, stage: Stage) -> None:
     gateway, seen = fragile("concurrency = 1\n[routing]\nmax_retries = 0\n")
     poison = gateway.asking("a", user="poison")
     gateway.until_waiting(a="loading")
     waiting = gateway.asking("a")
     until_phases(gateway, loading=2)
+    stage.open()
     assert [poison.result().status_code, waiting.result().status_code] == [502, 200]
     assert seen.read_text().count("poison") == 1

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from enginehouse_kit.gateway import RunningGateway
+from tests.support import plain_httpx
 from tests.support.played_hub import PlayedHub, played_hub
 
 WEIGHTS = bytes(4 << 20)
@@ -42,12 +43,12 @@ source = "{NAME}"
 
 
 def live(gateway: RunningGateway) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads(httpx.get(f"{gateway.url}/api/requests").content)["requests"]
+    rows: list[dict[str, Any]] = json.loads(plain_httpx.get(f"{gateway.url}/api/requests").content)["requests"]
     return rows
 
 
 def chat(gateway: RunningGateway) -> httpx.Response:
-    return httpx.post(f"{gateway.url}/v1/chat/completions", json=CHAT, timeout=60)
+    return plain_httpx.post(f"{gateway.url}/v1/chat/completions", json=CHAT)
 
 
 def test_a_request_waits_for_the_download_and_sees_how_far_it_is(
@@ -66,7 +67,7 @@ def test_a_request_waits_for_the_download_and_sees_how_far_it_is(
     assert status["replicas"][0]["condition"]["word"] == "downloading"
     assert (request["phase"], request["progress"]) == ("downloading", "50 % of 4.2 MB")
     assert (tmp_path / "models/org/m-GGUF/m-Q8_0.gguf").stat().st_size == len(WEIGHTS)
-    assert f"downloading {NAME}: 100 % of 4.2 MB" in httpx.get(f"{gateway.url}/api/logs/m").text
+    assert f"downloading {NAME}: 100 % of 4.2 MB" in plain_httpx.get(f"{gateway.url}/api/logs/m").text
 
 
 def test_a_model_that_cannot_be_downloaded_says_why(gateway: RunningGateway, hub: PlayedHub) -> None:
@@ -85,7 +86,7 @@ def test_an_unload_ends_the_download_and_the_next_load_goes_on(gateway: RunningG
         gateway.until(
             lambda status: [each["condition"].get("why") for each in status["replicas"]] == ["50 % of 4.2 MB"]
         )
-        httpx.post(f"{gateway.url}/api/models/m/unload?force=true", timeout=60)
+        plain_httpx.post(f"{gateway.url}/api/models/m/unload?force=true")
         assert answer.result().status_code == 503
     hub.released.set()
 

@@ -85,7 +85,7 @@ def test_a_failed_load_sends_its_reason(serve: Serve) -> None:
 
 
 def test_changes_of_queue_positions_are_sent(serve: Serve, stage: Stage, next_stage: Stage) -> None:
-    gateway = serve(stage.table("a", "500ms") + next_stage.table("b", "500ms"))
+    gateway = serve(stage.table("a") + next_stage.table("b"))
     seen: dict[str, list[tuple[str, int | None]]] = {"a": [], "b": []}
     with watching(gateway) as events:
         answers = [gateway.asking("a")]

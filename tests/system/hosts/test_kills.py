@@ -95,10 +95,11 @@ def test_an_engine_that_is_killed_before_it_answers_is_replaced_by_another_repli
     assert gateway.running() == {"a-2": "ready"}
 
 
-def test_an_engine_that_is_killed_in_the_middle_of_a_stream(serve: Serve, kill: Kill) -> None:
-    gateway = serve(table("a", broken_stream='"error"'))
-    body = {"model": "a", "messages": [], "stream": True, "max_tokens": 8000}
-    with gateway.http.stream("POST", "/v1/chat/completions", json=body) as answer:
+def test_an_engine_that_is_killed_in_the_middle_of_a_stream(serve: Serve, stage: Stage, kill: Kill) -> None:
+    gateway = serve(stage.table("a", broken_stream='"error"'))
+    stage.open()
+    body = {"model": "a", "messages": [], "stream": True}
+    with stage.stall(), gateway.http.stream("POST", "/v1/chat/completions", json=body) as answer:
         assert answer.status_code == 200
         events = (line for line in answer.iter_lines() if line)
         first = next(events)
@@ -158,13 +159,14 @@ def test_a_gateway_that_is_killed_while_engines_load(serve_alone: ServeAlone, st
     assert len(again.engines()) == 2
 
 
-def test_a_gateway_that_is_killed_while_engines_serve(serve_alone: ServeAlone, tmp_path: Path) -> None:
-    config = "[hosts.other]\n" + table("a", ttft="1m") + table("b", host='"other"')
+def test_a_gateway_that_is_killed_while_engines_serve(serve_alone: ServeAlone, stage: Stage, tmp_path: Path) -> None:
+    config = "[hosts.other]\n" + table("a", ttft="1m") + stage.table("b", host='"other"')
+    stage.open()
     gateway = serve_alone(config, ENGINEHOUSE_STATE_DIR=str(tmp_path))
     answer = gateway.asking("a")
     until_serving(gateway, "a")
-    body = {"model": "b", "messages": [], "stream": True, "max_tokens": 8000}
-    with gateway.http.stream("POST", "/v1/chat/completions", json=body) as stream:
+    body = {"model": "b", "messages": [], "stream": True}
+    with stage.stall(), gateway.http.stream("POST", "/v1/chat/completions", json=body) as stream:
         lines = stream.iter_lines()
         assert next(lines).startswith("data: ")
         engines = gateway.engines()
@@ -182,16 +184,23 @@ def test_a_gateway_that_is_killed_while_engines_serve(serve_alone: ServeAlone, t
     assert again.metric("enginehouse_backend_pending") == 0
 
 
-def test_a_gateway_that_is_killed_while_it_swaps(serve_alone: ServeAlone, stage: Stage, tmp_path: Path) -> None:
-    config = stage.table("a", stop_command='"sleep 5"', stop_timeout='"2s"') + stage.table("b")
+def test_a_gateway_that_is_killed_while_it_swaps(
+    serve_alone: ServeAlone, stage: Stage, kill: Kill, fifo: Path, tmp_path: Path
+) -> None:
+    config = stage.table("a", stop_command=f'"cat {fifo}"', stop_timeout='"1h"') + stage.table("b")
     stage.open()
     gateway = serve_alone(config, ENGINEHOUSE_STATE_DIR=str(tmp_path))
     assert gateway.ask("a").status_code == 200
     answer = gateway.asking("b")
     gateway.until_running(a="stopping")
+    children = psutil.Process(gateway.process.pid).children
+    gateway.until(lambda _: "cat" in [child.name() for child in children()])
     gateway.process.kill()
     assert broken_off(answer)
 
     again = serve_alone(config, ENGINEHOUSE_STATE_DIR=str(tmp_path))
     assert again.running() == {"a": "ready"}
     assert again.ask("a").status_code == 200
+    fifo.open("wb").close()  # the command that was to stop it ends
+    kill(again, "a")
+    again.until_running()

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from concurrent.futures import as_completed
-
 from tests.support.operated_gateway import Serve, Stage, table
 
-LOAD_S, ANSWER_S = 0.9, 0.05
-"""These stand for 90 and 5 seconds of a large engine."""
 TWO_HOSTS = '[hosts.one]\n[hosts.two]\n[scheduling]\nswapper = "memory"\n'
-
-
-def paced(name: str, host: str) -> str:
-    return table(name, f"{LOAD_S}s", f"{ANSWER_S}s", host=f'"{host}"')
 
 
 def test_a_request_is_shown_loading_and_then_serving(serve: Serve, stage: Stage) -> None:
@@ -30,17 +21,18 @@ def test_a_request_is_shown_loading_and_then_serving(serve: Serve, stage: Stage)
     assert gateway.requests() == []
 
 
-def test_one_host_loads_one_model_at_a_time_and_delays_no_other_host(serve: Serve) -> None:
-    gateway = serve(TWO_HOSTS + paced("a", "one") + paced("c", "one") + paced("b", "two"))
-    gateway.operate("/api/models/b/load")
-    began = time.monotonic()
-    asked = {gateway.asking(model): model for model in "abc"}
-    took = {asked[answer]: time.monotonic() - began for answer in as_completed(asked) if answer.result().is_success}
-    loaded, first, second = took  # a and c are asked for at once: either may be first
-    assert loaded == "b", "it waits for no load"
-    loads = [f"{name} {state}" for name in (first, second) for state in ("starting", "ready")]
-    assert [change for change in gateway.history() if change in loads] == loads
-    assert (took[first] >= LOAD_S, took[second] >= 2 * LOAD_S) == (True, True)
+def test_one_host_loads_one_model_at_a_time_and_delays_no_other_host(serve: Serve, stage: Stage) -> None:
+    gateway = serve(TWO_HOSTS + "".join(stage.table(name, host='"one"') for name in "ac") + table("b", host='"two"'))
+    answers = [gateway.asking("a")]
+    gateway.until_waiting(a="loading")
+    answers.append(gateway.asking("c"))
+    gateway.until_waiting(c="queued")
+    assert gateway.ask("b").status_code == 200, "it waits for no load"
+    gateway.until_waiting(a="loading", c="queued")
+    stage.open()
+    assert [answer.result().status_code for answer in answers] == [200, 200]
+    loads = [change for change in gateway.history() if change[0] in "ac"]
+    assert loads == ["a starting", "a ready", "c starting", "c ready"]
 
 
 def test_different_hosts_load_at_the_same_time(serve: Serve, stage: Stage) -> None:

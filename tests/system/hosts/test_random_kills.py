@@ -38,7 +38,7 @@ class Storm:
 
     async def _ask(self, request: Request) -> httpx.Response:
         body = {"model": request.model, "messages": [], "max_tokens": 50, "stream": request.stream}
-        async with plain_httpx.AsyncClient(timeout=50) as client:
+        async with plain_httpx.AsyncClient() as client:
             answer = await client.post(f"{self._gateway.process.url}/v1/chat/completions", json=body)
         self._answers[request.model] += 1
         if self._answers[request.model] == self._kills.get(request.model):

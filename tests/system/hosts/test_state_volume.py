@@ -7,7 +7,7 @@ import resource
 from pathlib import Path
 
 from enginehouse_kit.engines import SimEngine
-from tests.support.operated_gateway import OperatedGateway, ServeAlone, table
+from tests.support.operated_gateway import OperatedGateway, ServeAlone, Stage, table
 
 
 def port_of(gateway: OperatedGateway) -> int:
@@ -36,17 +36,18 @@ def fill(gateway: OperatedGateway, full: bool) -> None:
     resource.prlimit(gateway.process.pid, resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
 
 
-def test_a_full_volume_loses_no_request(serve_alone: ServeAlone, tmp_path: Path) -> None:
+def test_a_full_volume_loses_no_request(serve_alone: ServeAlone, stage: Stage, tmp_path: Path) -> None:
     with SimEngine("remote") as remote:
         backend = f'[backends.remote]\nurl = "{remote.url}"\ndriver = "sim"\nmodels = ["remote"]\n'
         two = '[scheduling.groups.all]\nmembers = ["a", "b"]\nswap = false\n'
-        config = table("a", ttft="300ms") + table("b") + two + backend
+        config = stage.table("a") + table("b") + two + backend
+        stage.open()
         gateway = serve_alone(config, ENGINEHOUSE_STATE_DIR=str(tmp_path))
         assert gateway.ask("a").status_code == 200
-        before = gateway.asking("a")
-        gateway.until_asked(1)
-
-        fill(gateway, True)
+        with stage.mute():
+            before = gateway.asking("a")
+            gateway.until_asked(1)
+            fill(gateway, True)
         assert before.result().status_code == 200
         assert gateway.ask("a").status_code == 200
         assert gateway.ask("remote").status_code == 200

@@ -24,7 +24,7 @@ async def ask_all(gateway: OperatedGateway, models: str) -> list[httpx.Response]
 
     async def ask(number: int, model: str) -> httpx.Response:
         body = {"model": model, "messages": [{"role": "user", "content": str(number)}], "max_tokens": 2}
-        async with plain_httpx.AsyncClient(timeout=50) as client:
+        async with plain_httpx.AsyncClient() as client:
             return await client.post(f"{gateway.process.url}/v1/chat/completions", json=body)
 
     return await asyncio.gather(*(ask(number, model) for number, model in enumerate(models)))

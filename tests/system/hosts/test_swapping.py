@@ -12,9 +12,11 @@ def test_the_embedded_models_swap(serve_alone: ServeAlone) -> None:
         assert gateway.running() == {model: "ready"}
 
 
-def test_requests_of_one_model_share_its_load(serve: Serve) -> None:
-    gateway = serve(table("a", "500ms"))
+def test_requests_of_one_model_share_its_load(serve: Serve, stage: Stage) -> None:
+    gateway = serve(stage.table("a"))
     answers = [gateway.asking("a") for _ in range(8)]
+    gateway.until_asked(8)
+    stage.open()
     assert {answer.result().status_code for answer in answers} == {200}
     assert gateway.loads("a") == 1
 

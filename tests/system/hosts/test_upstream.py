@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from socket import SHUT_RDWR, create_connection
 from typing import Any
 
 import httpx
@@ -36,7 +36,7 @@ def dial(gateway: OperatedGateway, path: str, **more: Any) -> ClientConnection:
 
 def ended(socket: ClientConnection) -> tuple[int | None, str | None]:
     with pytest.raises(ConnectionClosed):
-        socket.recv(timeout=10)
+        socket.recv(timeout=60)
     return socket.close_code, socket.close_reason
 
 
@@ -84,8 +84,8 @@ def test_a_stream_is_relayed_from_the_engines_own_path(serve: Serve) -> None:
 
 def test_a_client_may_disconnect_while_its_model_loads(serve: Serve) -> None:
     gateway = serve(LOADS_ARE_CANCELLED + table("a", "1m"))
-    with pytest.raises(httpx.ReadTimeout):
-        gateway.http.get("/upstream/a/health", timeout=httpx.Timeout(30, read=0.5))
+    with gateway.impatient_client("a", "/upstream/a/health"):
+        gateway.until_waiting(a="loading")
     gateway.until(lambda status: status["requests"] == 0)
     gateway.until_running()
     assert {each["pending"] for each in gateway.process.status()["backends"]} == {0}
@@ -93,10 +93,9 @@ def test_a_client_may_disconnect_while_its_model_loads(serve: Serve) -> None:
 
 def test_a_client_that_disconnects_ends_the_engines_call(serve: Serve) -> None:
     gateway = serve(simulated_table("a", ttft="1m"))
-    body = {"model": "a", "messages": [{"role": "user", "content": "Hello"}]}
     gateway.operate("/api/models/a/load")
-    with pytest.raises(httpx.ReadTimeout):
-        gateway.http.post("/upstream/a/v1/chat/completions", json=body, timeout=httpx.Timeout(30, read=0.5))
+    with gateway.impatient_client("a", "/upstream/a/v1/chat/completions"):
+        gateway.until(lambda _: not _RUNS_NOTHING.search(gateway.http.get("/upstream/a/metrics").text))
     status = gateway.until(lambda status: status["requests"] == 0)
     assert [each["pending"] for each in status["backends"]] == [0]
     gateway.until(lambda _: bool(_RUNS_NOTHING.search(gateway.http.get("/upstream/a/metrics").text)))
@@ -139,16 +138,18 @@ def test_a_model_is_loaded_for_a_websocket_and_stays_while_that_is_open(serve: S
 @pytest.mark.parametrize("end", ["the client leaves", "an operator ends it", "its model is unloaded"])
 def test_a_websocket_that_waits_for_its_model_may_end(serve: Serve, end: str) -> None:
     gateway = serve(LOADS_ARE_CANCELLED + table("a", "1m"))
-    with ThreadPoolExecutor() as pool:
-        patience = 1 if end == "the client leaves" else 30
-        dialling = pool.submit(dial, gateway, "a/", open_timeout=patience, additional_headers={"x-request-id": "mine"})
+    url = httpx.URL(gateway.process.url)
+    with ThreadPoolExecutor() as pool, create_connection((url.host, url.port or 80)) as connection:
+        dialling = pool.submit(dial, gateway, "a/", sock=connection, additional_headers={"x-request-id": "mine"})
         gateway.until_waiting(a="loading")
-        if end == "an operator ends it":
+        if end == "the client leaves":
+            connection.shutdown(SHUT_RDWR)
+        elif end == "an operator ends it":
             assert gateway.http.delete("/api/requests/mine").status_code == 200
-        elif end == "its model is unloaded":
+        else:
             gateway.operate("/api/models/a/unload")
         error = dialling.exception()
-    assert isinstance(error, TimeoutError if end == "the client leaves" else InvalidStatus)
+    assert isinstance(error, InvalidStatus) is (end != "the client leaves")
     if isinstance(error, InvalidStatus):
         assert error.response.status_code == (499 if end == "an operator ends it" else 503)
     gateway.until(lambda status: status["requests"] == 0)
@@ -164,23 +165,21 @@ def test_an_idle_model_is_stopped_once_its_websocket_is_closed(serve: Serve) -> 
 
 
 def test_a_gateway_that_stops_says_so_to_both_sides(serve_alone: ServeAlone) -> None:
-    gateway = serve_alone(echoing("a") + "[server]\ndrain_timeout = '30s'\n")
+    gateway = serve_alone(echoing("a") + "[server]\ndrain_timeout = '1h'\n")
     with dial(gateway, "a/") as socket, ThreadPoolExecutor() as pool:
-        began = time.monotonic()
         stopping = pool.submit(gateway.process.stop)
         code, reason = ended(socket)
         assert (code, "shutting down" in (reason or "")) == (1001, True)
         stopping.result()
-        assert time.monotonic() - began < 15
 
 
 def test_an_unload_ends_websockets_at_once(serve: Serve) -> None:
-    gateway = serve(echoing("a") + "[server]\ndrain_timeout = '60s'\n")
+    gateway = serve(echoing("a") + "[server]\ndrain_timeout = '1h'\n")
     with dial(gateway, "a/") as socket, ThreadPoolExecutor() as pool:
         unloading = pool.submit(gateway.operate, "/api/models/a/unload")
         code, reason = ended(socket)
         assert (code, "is being stopped" in (reason or "")) == (1001, True)
-        assert unloading.result(30).json() == {"model": "a", "state": "stopped"}
+        assert unloading.result().json() == {"model": "a", "state": "stopped"}
 
 
 def test_an_engine_that_dies_ends_its_websockets(serve: Serve) -> None:
