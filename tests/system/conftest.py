@@ -7,6 +7,7 @@ configuration of each test in turn. Tests that stop it, or that need its environ
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -122,7 +123,7 @@ def next_stage(tmp_path: Path) -> Iterator[Stage]:
 
 @pytest.fixture(scope="session")
 def http() -> Iterator[httpx.Client]:
-    with plain_httpx.Client(timeout=30) as client:
+    with plain_httpx.Client() as client:
         yield client
 
 
@@ -147,8 +148,13 @@ def engines(three_engines: dict[str, SimEngine]) -> Iterator[dict[str, SimEngine
 
 
 @pytest.fixture
-def free_port() -> int:
-    """A port that nothing listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
+def free_port() -> Iterator[int]:
+    """A port that nothing listens on. On Linux, nobody gets it meanwhile who does not ask for it by number."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind(("127.0.0.1", 0))
+        port: int = holder.getsockname()[1]
+        if sys.platform != "linux":  # there, nobody else may listen at it meanwhile
+            holder.close()
+        yield port

@@ -83,8 +83,7 @@ def assert_nothing_is_left(gateway: RunningGateway, engine: SimEngine, http: htt
     assert gauges["enginehouse_live_requests"] == 0
     assert gauges['enginehouse_backend_pending{backend="a"}'] == 0
     assert gauges['enginehouse_backend_healthy{backend="a"}'] == 1
-    assert engine.metric("num_requests_running") == 0
-    assert engine.metric("num_requests_waiting") == 0
+    gateway.until(lambda _: engine.running() == 0)
     assert http.get(f"{gateway.url}/api/requests").json() == {"requests": []}
 
 

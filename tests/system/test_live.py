@@ -48,15 +48,15 @@ def test_an_engine_that_is_known_and_away_is_unavailable_until_it_is_here(serve:
 def test_the_death_of_an_engine_is_not_seen_by_clients_and_its_return_is_used(serve: Serve) -> None:
     a, b = SimEngine("m"), SimEngine("m")
     with all_of(a, b):
-        text = '[routing]\nstrategy = "priority_only"\n'
-        config = CHECKS + text + backend("a", a.url) + backend("b", b.url, "priority = 1\n")
-        gateway = serve(config)
+        config = '[routing]\nstrategy = "priority_only"\n' + backend("a", a.url) + backend("b", b.url, "priority = 1\n")
+        gateway = serve('[checks]\ninterval = "1h"\n' + config)
         gateway.until_health(a="healthy", b="healthy")
         assert gateway.went_to("m") == "a"
         a.kill()
         at_once = gateway.ask("m")
         assert (at_once.status_code, at_once.headers["x-enginehouse-backend"]) == (200, "b")
         assert at_once.headers["x-enginehouse-reason"] == "retry"
+        gateway.reconfigure(CHECKS + config)
         gateway.until_health(a="unhealthy")
         later = gateway.ask("m")
         assert (later.headers["x-enginehouse-backend"], later.headers["x-enginehouse-reason"]) == ("b", "match")

@@ -45,7 +45,7 @@ cool_down = "0s"
 
 @pytest.fixture(scope="module")
 def engines() -> Iterator[tuple[SimEngine, SimEngine]]:
-    a, b = (SimEngine("m", tpot="10ms", llumlet_port=0) for _ in "ab")
+    a, b = (SimEngine("m", tpot=tpot, llumlet_port=0) for tpot in ("200ms", "5ms"))
     with all_of(a, b):
         yield a, b
 
@@ -66,7 +66,7 @@ def read_stream(url: str, name: str) -> str:
     body = {"model": "m", "prompt": PROMPT, "max_tokens": TOKENS, "stream": True}
     text, ended = "", False
     with (
-        plain_httpx.Client(base_url=url, timeout=60) as client,
+        plain_httpx.Client(base_url=url) as client,
         client.stream("POST", "/v1/completions", json=body, headers={"x-request-id": name}) as response,
     ):
         for line in response.iter_lines():
@@ -83,10 +83,11 @@ def read_stream(url: str, name: str) -> str:
 def test_load_moves_streams_and_no_client_notices(
     gateway: RunningGateway, engines: tuple[SimEngine, SimEngine]
 ) -> None:
-    with ThreadPoolExecutor(STREAMS) as pool, plain_httpx.Client(base_url=gateway.url, timeout=30) as client:
+    with ThreadPoolExecutor(STREAMS) as pool, plain_httpx.Client(base_url=gateway.url) as client:
         readers: list[Future[str]] = [pool.submit(read_stream, gateway.url, f"r{number}") for number in range(STREAMS)]
         gateway.until(lambda _: sum(bool(each["moved"]) for each in _records(client)) >= 2)
         view = _view(client)
+        client.post("/api/backends/a/drain")  # the rest would take more than a minute there
         texts = [reader.result() for reader in readers]
         records = [each for each in _records(client) if each["moved"]]
         metrics = client.get("/metrics").text
@@ -106,7 +107,7 @@ def test_load_moves_streams_and_no_client_notices(
 
 
 def test_the_cluster_is_a_view_for_explanations(gateway: RunningGateway, tmp_path: Path) -> None:
-    with plain_httpx.Client(base_url=gateway.url, timeout=30) as client:
+    with plain_httpx.Client(base_url=gateway.url) as client:
         gateway.until(lambda _: len(_view(client)["instances"]) == 2)
         view = _view(client)
     view["instances"][0]["status"]["schedulable"] = False

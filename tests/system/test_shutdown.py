@@ -88,7 +88,7 @@ def test_watchers_do_not_hold_up_the_end(http: httpx.Client) -> None:
 def test_ready_answers_503_during_the_drain_delay_while_requests_are_served(
     serve_alone: ServeAlone, engine: SimEngine
 ) -> None:
-    gateway = serve_alone(config(engine, "30s").replace("[server]", '[server]\ndrain_delay = "5s"'))
+    gateway = serve_alone(config(engine, "30s").replace("[server]", '[server]\ndrain_delay = "1h"'))
     gateway.until_health(a="healthy")
     assert gateway.http.get("/ready").status_code == 200
     os.kill(gateway.process.pid, signal.SIGTERM)

@@ -27,7 +27,7 @@ _VARYING = {"id", "item_id", "logprobs", "response", "usage"}
 
 @pytest.fixture(scope="module")
 def engines() -> Iterator[tuple[SimEngine, SimEngine]]:
-    first, other = SimEngine("m", tpot="10ms"), SimEngine("m", tpot="10ms")
+    first, other = SimEngine("m"), SimEngine("m")
     with all_of(first, other):
         yield first, other
 
@@ -53,7 +53,7 @@ class Reading:
     async def read(self, url: str, path: str) -> None:
         body = {"model": "m", "stream": True, **BODIES[path]}
         async with (
-            plain_httpx.AsyncClient(timeout=60) as client,
+            plain_httpx.AsyncClient() as client,
             client.stream("POST", url + path, json=body, headers={"x-request-id": "r"}) as reply,
         ):
             async for piece in reply.aiter_raw():
@@ -99,9 +99,10 @@ async def test_an_operator_moves_a_stream(
 ) -> None:
     whole, seen = Reading(), Reading()
     await whole.read(gateway.url, path)
+    engines[0].fault("slow", per_chunk="300ms", model="m", count=1)
     reading = asyncio.ensure_future(seen.read(gateway.url, path))
-    await until(lambda: seen.wire.count(b"delta") > 9)
-    async with plain_httpx.AsyncClient(timeout=60) as client:
+    await until(lambda: seen.wire.count(b"delta") > 4)
+    async with plain_httpx.AsyncClient() as client:
         moved = await client.post(f"{gateway.url}/api/requests/r/move", json={"to": "b"})
     await reading
     assert (moved.status_code, moved.json()["to"]) == (200, "b")

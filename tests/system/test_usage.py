@@ -19,6 +19,7 @@ import pytest
 
 from enginehouse_kit.engines import SimEngine
 from enginehouse_kit.gateway import RunningGateway
+from tests.support import plain_httpx
 from tests.support.waiting import until
 
 KEYS = [f"k{number}" for number in range(5)]
@@ -53,7 +54,7 @@ def config(engine: SimEngine, workers: int) -> str:
 
 def computed(engine: SimEngine) -> tuple[int, int]:
     """The tokens of prompts and answers that the engine counts."""
-    page = httpx.get(f"{engine.url}/metrics").text
+    page = plain_httpx.get(f"{engine.url}/metrics").text
     found = (
         re.search(rf"^vllm:{name}_tokens_total\S* (\S+)$", page, re.MULTILINE) for name in ("prompt", "generation")
     )
@@ -62,7 +63,9 @@ def computed(engine: SimEngine) -> tuple[int, int]:
 
 
 def usage(gateway: RunningGateway, query: str = "") -> dict[str, Any]:
-    answer: dict[str, Any] = httpx.get(f"{gateway.url}/api/usage?{query}", headers=ADMIN).raise_for_status().json()
+    answer: dict[str, Any] = (
+        plain_httpx.get(f"{gateway.url}/api/usage?{query}", headers=ADMIN).raise_for_status().json()
+    )
     return answer
 
 
@@ -86,10 +89,10 @@ async def leave(client: httpx.AsyncClient) -> None:
 
 def check_own(gateway: RunningGateway) -> None:
     """A key sees what it has used itself, and no more."""
-    own = httpx.get(f"{gateway.url}/v1/usage", headers={"authorization": "Bearer k1-secret"}).json()
+    own = plain_httpx.get(f"{gateway.url}/v1/usage", headers={"authorization": "Bearer k1-secret"}).json()
     assert [row["key"] for row in own["rows"]] == ["k1"]
     assert own["total"]["requests"] == 12
-    refused = httpx.get(f"{gateway.url}/api/usage", headers={"authorization": "Bearer k1-secret"})
+    refused = plain_httpx.get(f"{gateway.url}/api/usage", headers={"authorization": "Bearer k1-secret"})
     assert refused.status_code == 403
 
 
@@ -99,7 +102,7 @@ async def test_usage_adds_up_and_survives_a_kill(engine: SimEngine, tmp_path: Pa
     with RunningGateway(text, env, key="ops-secret") as gateway:
         gateway.until_health(a="healthy")
         before = computed(engine)
-        async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as client:
+        async with plain_httpx.AsyncClient(base_url=gateway.url) as client:
             await asyncio.gather(*(ask(client, number) for number in range(60)))
             await until(lambda: usage(gateway)["total"]["requests"] == 60)
             total = usage(gateway)["total"]
@@ -110,7 +113,9 @@ async def test_usage_adds_up_and_survives_a_kill(engine: SimEngine, tmp_path: Pa
             assert [(row["key"], row["model"], row["requests"], row["failed"]) for row in rows] == [
                 (key, "m", 12, 0) for key in KEYS
             ]
+            engine.fault("slow", per_chunk="1h")
             await asyncio.gather(*(leave(client) for _ in range(5)))
+            engine.clear()
             await until(lambda: usage(gateway)["total"]["requests"] == 65)
         (ops,) = (row for row in usage(gateway)["rows"] if row["key"] == "ops")
         assert (ops["requests"], ops["failed"]) == (5, 5)
@@ -126,33 +131,33 @@ async def test_usage_adds_up_and_survives_a_kill(engine: SimEngine, tmp_path: Pa
 def test_keys_are_made_and_revoked_while_it_runs(engine: SimEngine, workers: int) -> None:
     with RunningGateway(config(engine, workers), key="ops-secret") as gateway:
         gateway.until_health(a="healthy")
-        made = httpx.post(f"{gateway.url}/api/keys", json={"name": "new", "max_concurrent": 3}, headers=ADMIN)
+        made = plain_httpx.post(f"{gateway.url}/api/keys", json={"name": "new", "max_concurrent": 3}, headers=ADMIN)
         assert made.status_code == 201
-        left = httpx.get(f"{gateway.url}/api/limits", headers=ADMIN).json()["limits"]["new"]
+        left = plain_httpx.get(f"{gateway.url}/api/limits", headers=ADMIN).json()["limits"]["new"]
         assert [(each["limit"], each["amount"], each["left"]) for each in left] == [("max_concurrent", 3, 3)]
         mine = {"authorization": f"Bearer {made.json()['key']}"}
-        assert httpx.get(f"{gateway.url}/v1/limits", headers=mine).json()["limits"] == left
-        assert httpx.get(f"{gateway.url}/api/limits", headers=mine).status_code == 403
+        assert plain_httpx.get(f"{gateway.url}/v1/limits", headers=mine).json()["limits"] == left
+        assert plain_httpx.get(f"{gateway.url}/api/limits", headers=mine).status_code == 403
         secret = {"authorization": f"Bearer {made.json()['key']}"}
         body = {"model": "m", "prompt": "Hello", "max_tokens": 2}
         for _ in range(4):
-            assert httpx.post(f"{gateway.url}/v1/completions", json=body, headers=secret).status_code == 200
-        listed = httpx.get(f"{gateway.url}/api/keys", headers=ADMIN).json()["keys"]
+            assert plain_httpx.post(f"{gateway.url}/v1/completions", json=body, headers=secret).status_code == 200
+        listed = plain_httpx.get(f"{gateway.url}/api/keys", headers=ADMIN).json()["keys"]
         (row,) = (each for each in listed if each["name"] == "new")
         assert (row["source"], row["max_concurrent"]) == ("api", 3)
         assert made.json()["key"] not in json.dumps(listed)
-        rotated = httpx.post(f"{gateway.url}/api/keys/new/rotate", headers=ADMIN)
+        rotated = plain_httpx.post(f"{gateway.url}/api/keys/new/rotate", headers=ADMIN)
         assert rotated.json().keys() == {"name", "key"}
         for _ in range(4):
-            assert httpx.post(f"{gateway.url}/v1/completions", json=body, headers=secret).status_code == 401
+            assert plain_httpx.post(f"{gateway.url}/v1/completions", json=body, headers=secret).status_code == 401
         secret = {"authorization": f"Bearer {rotated.json()['key']}"}
         for _ in range(4):
-            assert httpx.post(f"{gateway.url}/v1/completions", json=body, headers=secret).status_code == 200
-        assert httpx.delete(f"{gateway.url}/api/keys/new", headers=ADMIN).json() == {"revoked": "new"}
+            assert plain_httpx.post(f"{gateway.url}/v1/completions", json=body, headers=secret).status_code == 200
+        assert plain_httpx.delete(f"{gateway.url}/api/keys/new", headers=ADMIN).json() == {"revoked": "new"}
         for _ in range(4):
-            assert httpx.post(f"{gateway.url}/v1/completions", json=body, headers=secret).status_code == 401
-        assert httpx.delete(f"{gateway.url}/api/keys/new", headers=ADMIN).status_code == 404
-        entries = httpx.get(f"{gateway.url}/api/audit", headers=ADMIN).json()["entries"]
+            assert plain_httpx.post(f"{gateway.url}/v1/completions", json=body, headers=secret).status_code == 401
+        assert plain_httpx.delete(f"{gateway.url}/api/keys/new", headers=ADMIN).status_code == 404
+        entries = plain_httpx.get(f"{gateway.url}/api/audit", headers=ADMIN).json()["entries"]
         assert [(each["who"], each["act"], each["outcome"]) for each in entries] == [
             ("ops", "DELETE /api/keys/new", "refused"),
             ("ops", "DELETE /api/keys/new", "done"),
@@ -167,7 +172,7 @@ def test_a_foreign_lock_at_the_end_loses_nothing(engine: SimEngine, tmp_path: Pa
     body = {"model": "m", "prompt": "Hello", "max_tokens": 2}
     with RunningGateway(text, env, key="ops-secret") as gateway:
         gateway.until_health(a="healthy")
-        with httpx.Client(base_url=gateway.url, timeout=60, headers=ADMIN) as client:
+        with plain_httpx.Client(base_url=gateway.url, headers=ADMIN) as client:
             for _ in range(20):
                 assert client.post("/v1/completions", json=body).status_code == 200
             gateway.until(lambda _: bool(usage(gateway)["total"]["requests"] == 20))

@@ -108,10 +108,14 @@ async def test_other_endpoints_may_answer_with_anything(house: OpenGateway, engi
 async def test_an_answer_that_stalls_is_asked_elsewhere(house: OpenGateway, engine: StartEngine) -> None:
     bad, good = await engine(), await engine()
     checks, routing = {"failures": 1}, {"strategy": "priority_only"}
-    gateway = await house(bad, good, checks=checks, routing=routing, timeouts={"stall": 0.05})
+    gateway = await house(bad, good, checks=checks, routing=routing, timeouts={"stall": 60})
     bad.plays(SIZED + PART, asyncio.Event())
     good.says(GOOD)
-    assert (await gateway.ask()).body == GOOD
+    client = await gateway.client()
+    client.send(gateway.post())
+    await gateway.until(lambda: any(attempt.answered_at for attempt in gateway.attempts()))
+    gateway.pass_time(61)
+    assert (await client.reply()).body == GOOD
     assert health(gateway) == {"a": Health.UNHEALTHY, "b": Health.HEALTHY}
 
 

@@ -46,8 +46,8 @@ def fail(first: SimEngine, other: SimEngine) -> None:
     first.fault("error", status=503, model="retried")
     first.fault("drop", after=9, model="broken", count=1)
     first.fault("hang", model="slow")
+    first.fault("slow", per_chunk="1s", model="moved")
     for engine in (first, other):
-        engine.fault("slow", per_chunk="20ms", model="moved")
         engine.fault("error", status=500, model="faulty")
 
 
@@ -61,10 +61,10 @@ def ask_all(gateway: RunningGateway) -> int:
         ask(gateway, model, stream=True, tokens=30)
     body = {"model": "moved", "messages": [], "stream": True, "max_tokens": 30}
     url, headers = f"{gateway.url}/v1/chat/completions", {"x-request-id": "moves"}
-    with plain_httpx.stream("POST", url, json=body, headers=headers, timeout=30) as reply:
+    with plain_httpx.stream("POST", url, json=body, headers=headers) as reply:
         lines = reply.iter_lines()
         next(lines)
-        plain_httpx.post(f"{gateway.url}/api/requests/moves/move", json={"to": "other"}, timeout=30).raise_for_status()
+        plain_httpx.post(f"{gateway.url}/api/requests/moves/move", json={"to": "other"}).raise_for_status()
         assert list(lines)
     return len(plain) + len(streams) + 1
 

@@ -26,6 +26,11 @@ class Traced(NamedTuple):
     collector: SpanCollector
     first: SimEngine
     other: SimEngine
+    config: str
+
+    def reload(self, hedge_after: str) -> None:
+        self.gateway.write_config(self.config.replace('hedge_after = "off"', f'hedge_after = "{hedge_after}"'))
+        plain_httpx.post(f"{self.gateway.url}/api/reload").raise_for_status()
 
     def told(self, engine: SimEngine, trace: str) -> list[str]:
         """The spans that ``engine`` was told of, of one trace."""
@@ -63,18 +68,18 @@ def traced(collector: SpanCollector) -> Iterator[Traced]:
         first.fault("error", status=503, model="retried")
         first.fault("drop", after=9, model="broken", count=1)
         first.fault("hang", model="slow")
-        for engine in (first, other):
-            engine.fault("slow", per_chunk="20ms", model="moved")
+        first.fault("slow", per_chunk="1s", model="moved")
+        other.fault("slow", per_chunk="20ms", model="moved")
         config = (
             settings(collector.url)
-            + '[routing]\nstrategy = "priority_only"\nhedge_after = "1s"\n[checks]\nfailures = 1000\n'
+            + '[routing]\nstrategy = "priority_only"\nhedge_after = "off"\n[checks]\nfailures = 1000\n'
             + backend("first", first, "m", *shared, more='driver = "sim"')
             + backend("other", other, *shared, more='driver = "sim"\npriority = 9')
             + swapped
         )
         with RunningGateway(config) as gateway:
             gateway.until_health(first="healthy", other="healthy")
-            yield Traced(gateway, collector, first, other)
+            yield Traced(gateway, collector, first, other, config)
 
 
 def test_a_plain_request_has_a_route_and_an_upstream_below_it(traced: Traced) -> None:
@@ -151,7 +156,7 @@ def test_a_stream_that_is_moved_is_one_trace(traced: Traced) -> None:
     body = {"model": "moved", "messages": [], "stream": True, "max_tokens": TOKENS}
     headers = {"traceparent": f"00-{trace}-{CLIENT}-01", "x-request-id": "moves"}
     url = f"{traced.gateway.url}/v1/chat/completions"
-    with plain_httpx.stream("POST", url, json=body, headers=headers, timeout=30) as reply:
+    with plain_httpx.stream("POST", url, json=body, headers=headers) as reply:
         lines = reply.iter_lines()
         assert next(lines).startswith("data: ")
         plain_httpx.post(
@@ -169,7 +174,9 @@ def test_a_stream_that_is_moved_is_one_trace(traced: Traced) -> None:
 
 def test_a_hedged_stream_tells_who_was_overtaken(traced: Traced) -> None:
     trace = "6af7651916cd43dd8448eb211c80319c"
+    traced.reload(hedge_after="100ms")
     ask(traced.gateway, "slow", trace=trace, stream=True).raise_for_status()
+    traced.reload(hedge_after="off")
     root, (first, second), spans = attempts(traced, trace)
     outcomes = [span.attributes["enginehouse.outcome"] for span in (first, second)]
     assert outcomes == ["overtaken", "served"]
