@@ -6,6 +6,7 @@ import httpx
 
 from enginehouse_kit.engines import SimEngine
 from enginehouse_kit.gateway import RunningGateway
+from tests.support import plain_httpx
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}
 
@@ -20,7 +21,7 @@ per_address = {{ requests_per_minute = 2 }}
 driver = "sim"
 url = "{engine.url}"
 """
-        with RunningGateway(config) as gateway, httpx.Client(base_url=gateway.url) as client:
+        with RunningGateway(config) as gateway, plain_httpx.Client(base_url=gateway.url) as client:
             gateway.until_health(a="healthy")
 
             def ask(**headers: str) -> httpx.Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 
@@ -47,7 +48,7 @@ def test_the_report_compares_the_gateway_with_its_engine_and_a_variant() -> None
 def test_the_table_names_everything_that_was_measured() -> None:
     printed = run("--streams", "").stdout
     assert "2 clients" in printed
-    assert "enginehouse against direct: rate 0." in printed
+    assert re.search(r"enginehouse against direct: rate \d+\.\d", printed)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 
 from enginehouse_kit.engines import SimEngine
 from enginehouse_kit.gateway import RunningGateway
+from tests.support import plain_httpx
 from tests.support.upgraded_gateway import until_now
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}
@@ -40,12 +41,12 @@ admin = true
 
 def figures(url: str, name: str) -> dict[str, float]:
     """The series of a metric, by their labels."""
-    page = httpx.get(f"{url}/metrics").text
+    page = plain_httpx.get(f"{url}/metrics").text
     return {labels: float(value) for labels, value in re.findall(rf"^{name}{{(.*)}} (\S+)$", page, re.MULTILINE)}
 
 
 def ask(url: str, key: str) -> httpx.Response:
-    return httpx.post(f"{url}/v1/chat/completions", json=CHAT, headers={"authorization": f"Bearer {key}"})
+    return plain_httpx.post(f"{url}/v1/chat/completions", json=CHAT, headers={"authorization": f"Bearer {key}"})
 
 
 def test_costs_limits_and_refusals_are_metrics() -> None:
@@ -59,7 +60,7 @@ def test_costs_limits_and_refusals_are_metrics() -> None:
         until_now(lambda: figures(gateway.url, "enginehouse_limited_total") == refused)
         limits = figures(gateway.url, "enginehouse_limit")
         left = figures(gateway.url, "enginehouse_limit_left")
-        keys = httpx.get(f"{gateway.url}/api/keys", headers={"authorization": "Bearer k-operator"}).json()["keys"]
+        keys = plain_httpx.get(f"{gateway.url}/api/keys", headers={"authorization": "Bearer k-operator"}).json()["keys"]
     assert {each["name"] for each in keys if each["last_used"]} >= {"ann"}
     assert time.time() - next(each["last_used"] for each in keys if each["name"] == "ann") < 600
     assert [answer.status_code for answer in answers] == [200, 200, 429, 429]

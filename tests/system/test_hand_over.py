@@ -75,7 +75,7 @@ async def test_a_stream_is_whole_and_its_prompt_is_read_once_elsewhere(
     gateway: RunningGateway, engines: tuple[SimEngine, SimEngine]
 ) -> None:
     reads, answers = engines
-    async with plain_httpx.AsyncClient(timeout=60) as client:
+    async with plain_httpx.AsyncClient() as client:
         before = computed(reads), computed(answers)
         seen = await asyncio.gather(*(each.read(client, gateway.url) for each in readers()))
         read, answered = computed(reads) - before[0], computed(answers) - before[1]
@@ -86,7 +86,7 @@ async def test_a_stream_is_whole_and_its_prompt_is_read_once_elsewhere(
 
 
 async def test_a_whole_answer_names_the_engine_that_gave_it(gateway: RunningGateway) -> None:
-    async with plain_httpx.AsyncClient(timeout=60) as client:
+    async with plain_httpx.AsyncClient() as client:
         response = await client.post(f"{gateway.url}/v1/completions", json=body(tokens=5))
     assert response.headers["x-enginehouse-backend"] == "answers"
     assert response.json()["usage"]["completion_tokens"] == 5
@@ -98,7 +98,7 @@ async def test_without_the_engine_that_reads_the_other_one_does_it_all(
     reads, _ = engines
     reads.fault("drop", after=0)
     try:
-        async with plain_httpx.AsyncClient(timeout=60) as client:
+        async with plain_httpx.AsyncClient() as client:
             response = await client.post(f"{gateway.url}/v1/completions", json=body(tokens=5))
     finally:
         reads.clear()
@@ -107,7 +107,7 @@ async def test_without_the_engine_that_reads_the_other_one_does_it_all(
 
 
 async def test_the_explanation_names_both_engines(gateway: RunningGateway) -> None:
-    async with plain_httpx.AsyncClient(timeout=60) as client:
+    async with plain_httpx.AsyncClient() as client:
         url = f"{gateway.url}/api/explain/route?path=/v1/completions"
         explanation = (await client.post(url, json=body(tokens=5))).json()
     assert (explanation["prefill"], explanation["chosen"]) == ("m@reads", "m@answers")
@@ -133,7 +133,7 @@ preload = true
 def test_engines_that_the_gateway_launches_hand_prompts_over_too() -> None:
     with RunningGateway(LAUNCHED) as gateway:
         gateway.until(lambda status: {each["state"] for each in status["backends"]} == {"ready"})
-        with plain_httpx.Client(base_url=gateway.url, timeout=60) as client:
+        with plain_httpx.Client(base_url=gateway.url) as client:
             explain = partial(client.post, "/api/explain/route?path=/v1/completions", json=body(tokens=5))
             gateway.until(lambda _: "prefill" in explain().json())
             response = client.post("/v1/completions", json=body(tokens=5))

@@ -27,7 +27,7 @@ def stream(url: str, tokens: int, begun: threading.Event | None = None) -> str:
     """The text of a stream, read to its end."""
     text = ""
     body = {"model": "m", "stream": True, "max_tokens": tokens, "messages": [{"role": "user", "content": "Hello"}]}
-    with plain_httpx.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=60) as answer:
+    with plain_httpx.stream("POST", f"{url}/v1/chat/completions", json=body) as answer:
         for piece in answer.iter_text():
             text += piece
             if begun is not None:
@@ -36,7 +36,7 @@ def stream(url: str, tokens: int, begun: threading.Event | None = None) -> str:
 
 
 def unload(url: str) -> httpx.Response:
-    return plain_httpx.post(f"{url}/api/generate", json={"model": "m", "keep_alive": 0}, timeout=30)
+    return plain_httpx.post(f"{url}/api/generate", json={"model": "m", "keep_alive": 0})
 
 
 @pytest.fixture(params=[1, 2])

@@ -79,7 +79,7 @@ def test_a_failure_before_the_progress_has_its_status(client: openai.OpenAI) -> 
 @pytest.mark.parametrize(("progress", "patience"), [("comments", "0")])
 def test_a_raw_stream_shows_the_comments(gateway: RunningGateway) -> None:
     body = {"model": "slow", "messages": HELLO, "stream": True, "max_tokens": 1}
-    answer = plain_httpx.post(f"{gateway.url}/v1/chat/completions", json=body, timeout=30)
+    answer = plain_httpx.post(f"{gateway.url}/v1/chat/completions", json=body)
     assert answer.text.startswith(": loading, ")
     assert (
         ": x-enginehouse-backend: slow\n: x-enginehouse-model: slow\n: x-enginehouse-reason: match\n\n" in answer.text

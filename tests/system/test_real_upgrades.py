@@ -36,7 +36,7 @@ def test_clients_of_a_llama_server_notice_no_upgrade(tmp_path: Path, workers: in
                     upgraded.upgrade()
                     traffic.until_each_had(1)
                 gateway.write_config(f"{settings}no_such_key = 1\n")
-                refused = plain_httpx.post(f"{gateway.url}/api/reload?take_over=true", timeout=60)
+                refused = plain_httpx.post(f"{gateway.url}/api/reload?take_over=true")
                 traffic.until_each_had(1)
             assert not traffic.failed()
             assert (refused.status_code, "no_such_key" in refused.text) == (400, True)

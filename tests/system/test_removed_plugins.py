@@ -83,7 +83,7 @@ def test_a_gateway_without_it_starts_and_serves(plugin: str) -> None:
         with RunningGateway(config) as gateway:
             until_ready(gateway.url)
             body = {"model": "m", "prompt": "x", "max_tokens": 2}
-            answer = plain_httpx.post(f"{gateway.url}/v1/completions", json=body, timeout=30)
+            answer = plain_httpx.post(f"{gateway.url}/v1/completions", json=body)
             assert (answer.status_code, len(answer.json()["choices"])) == (200, 1)
 
 

@@ -18,7 +18,7 @@ command = "no-such-engine --port ${port}"
 
 def chat(url: str, model: str) -> httpx.Response:
     body = {"model": model, "max_tokens": 2, "messages": [{"role": "user", "content": "Hello"}]}
-    return plain_httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60)
+    return plain_httpx.post(f"{url}/v1/chat/completions", json=body)
 
 
 def test_a_model_whose_program_is_missing_evicts_nothing() -> None:

@@ -14,6 +14,7 @@ from enginehouse.config.schema import Config
 from enginehouse.engines.state_file import StateFile
 from enginehouse.plugin_manager.discovery import load_plugins
 from tests.support.served_gateway import serve
+from tests.support.waiting import within
 
 
 async def test_a_silent_backend_delays_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +41,7 @@ async def test_a_silent_backend_delays_no_answer(tmp_path: Path, monkeypatch: py
         client.close()
     server.close()
     await gateway.stop()
-    await asyncio.wait_for(settled, 10)
+    await within(settled)
     for writer in connections:
         writer.close()
     silent.close()

@@ -29,7 +29,7 @@ from enginehouse.model_sources import PulledModel, PullProgress, PullSettings
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.upstream.outside import Outside
 from tests.support.registries import registry_with
-from tests.support.waiting import until
+from tests.support.waiting import until, within
 
 
 class Files(Driver, SupportsLaunch):
@@ -205,7 +205,7 @@ async def test_a_reload_ends_however_fast_services_change_the_configuration(
 
     monkeypatch.setattr(Files, "command", changing_meanwhile)
     changing.path = "q"
-    await asyncio.wait_for(changing.gateway.reloader.reload(), 10)
+    await within(changing.gateway.reloader.reload())
     assert current.config.models["m"].path == "q"
     assert changes
 
@@ -240,7 +240,7 @@ async def test_a_driver_that_hangs_when_it_looks_for_files_is_told_and_holds_nob
     monkeypatch.setattr(Files, "why_not", lambda *_: may_return.wait(20) and "", raising=False)
     monkeypatch.setattr(plan_module, "LONGEST_S", 0.2)
     changing.path = "q"
-    await asyncio.wait_for(changing.gateway.reloader.reload(), 10)
+    await within(changing.gateway.reloader.reload())
     assert "models.m: its driver cannot tell whether the engine may start: 'files' has not returned" in caplog.text
     may_return.set()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.domain.errors import ConfigError, ShuttingDown
 from enginehouse.domain.usage import AuditEntry
 from enginehouse.plugin_manager.discovery import load_plugins
+from tests.support.waiting import until
 
 
 def config(retries: int = 0, **server: Any) -> Config:
@@ -64,14 +65,6 @@ async def gateway(text: Text, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     yield gateway
     text.may_be_read.set()
     await gateway.stop()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    for _ in range(5000):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("it did not come to that")
 
 
 async def test_who_asks_while_another_one_is_served_waits_for_a_turn_and_reads_anew(

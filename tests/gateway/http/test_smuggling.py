@@ -18,6 +18,7 @@ from enginehouse.relay.upstream.upstream import Upstream
 from tests.support.http_server import connect, http_server
 from tests.support.installed_plugins import installed_plugins
 from tests.support.own_address import OWN_ADDRESS
+from tests.support.waiting import within
 
 BODY = b'{"model":"m"}'
 FIRST = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\n"
@@ -75,7 +76,7 @@ class OpenedGateway:
         writer.write(stream)
         answer = b""
         with contextlib.suppress(ConnectionError):
-            while piece := await asyncio.wait_for(reader.read(1 << 16), 5):
+            while piece := await within(reader.read(1 << 16)):
                 answer += piece
         writer.close()
         await self.quiet()
@@ -228,11 +229,11 @@ async def test_garbage_in_the_middle_of_an_answer_is_refused_behind_it(house: Op
     house.engine.may_answer.clear()
     reader, writer = await house.open()
     writer.write(sized())
-    answer = await asyncio.wait_for(reader.readuntil(b"not"), 5)
+    answer = await within(reader.readuntil(b"not"))
     writer.write(garbage)
     house.engine.may_answer.set()
     with contextlib.suppress(ConnectionError):
-        answer += await asyncio.wait_for(reader.read(), 5)
+        answer += await within(reader.read())
     writer.close()
     await house.quiet()
     assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"200", b"400"]
@@ -254,7 +255,7 @@ async def test_a_request_line_that_comes_in_pieces_or_behind_others_is_read(hous
     for at in range(len(plain)):
         writer.write(plain[at : at + 1])
         await writer.drain()
-    answer = await asyncio.wait_for(reader.read(), 5)
+    answer = await within(reader.read())
     writer.close()
     assert re.findall(rb"HTTP/1.1 (\d{3}) ", answer) == [b"200"] * 4
     assert re.findall(rb"HTTP/1.1 (\d{3}) ", await house.say(b"\r\n" + plain)) == [b"200"] * 4

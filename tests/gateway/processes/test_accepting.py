@@ -11,6 +11,7 @@ import pytest
 import uvicorn
 
 from enginehouse.processes.accepting import AcceptingServer
+from tests.support.waiting import within
 
 
 async def test_a_stop_that_fails_leaves_no_connection_behind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +57,7 @@ async def test_clients_that_go_on_connecting_do_not_keep_it_from_stopping() -> N
     server: Any = object.__new__(AcceptingServer)
     server.config, server.servers, server._connection = SimpleNamespace(backlog=3), [], Leaves
     server.listeners = SimpleNamespace(sockets=[listening], close=lambda: closed.append(True))
-    await asyncio.wait_for(server.close_listeners(), 20)
+    await within(server.close_listeners())
     assert (len(listening.clients), closed) == (3, [True])
     for client in listening.clients:
         client.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 
 import pytest
@@ -13,6 +12,7 @@ from tests.support.openai_clients import async_openai_client
 from tests.support.own_address import OWN_ADDRESS
 from tests.support.scripted_engine import ScriptedEngine, StartEngine, chunk
 from tests.support.served_gateway import OpenGateway, ServedGateway
+from tests.support.waiting import within
 
 AUDIO = "/v1/audio/transcriptions"
 PIECE = b"x" * (1 << 18)
@@ -260,7 +260,7 @@ async def test_a_client_that_leaves_ends_the_upload(house: OpenGateway, engine: 
     client.send(head(gateway, 8 << 20) + beginning() + PIECE)
     await gateway.until(lambda: served.connections and served.connections[0].call is not None)
     client.reset()
-    await asyncio.wait_for(served.connections[0].closed.wait(), 10)
+    await within(served.connections[0].closed.wait())
     await gateway.quiet()
     assert not gateway.relay.live
 

@@ -18,6 +18,7 @@ from enginehouse.telemetry.observers import Observers
 from enginehouse.tickets import Effects, HostFacts, SchedulingLimits, SwapDone, Ticket, Waiting
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway
+from tests.support.waiting import within
 
 
 class Obedient(Scheduler):
@@ -173,7 +174,7 @@ async def test_waiting_for_news_does_not_keep_a_host_open(host: HostQueue, slot:
     assert host.grant(slot.ticket)
     slot.in_doubt = True
     slot.release()
-    await asyncio.wait_for(host.close(QueueFull("bye")), 1)
+    await within(host.close(QueueFull("bye")))
 
 
 @pytest.mark.parametrize(

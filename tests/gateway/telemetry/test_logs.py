@@ -11,6 +11,7 @@ import pytest
 
 from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.telemetry.logs import GatewayLog, configure_logs
+from tests.support.waiting import within
 
 Configure = Callable[..., GatewayLog]
 
@@ -54,7 +55,7 @@ async def test_lines_of_other_threads_come_in_on_the_event_loop(configure: Confi
     own.open()
     own.ring.follow(more)
     await asyncio.to_thread(logging.getLogger("x").info, "from afar")
-    await asyncio.wait_for(more.wait(), 5)
+    await within(more.wait())
     logging.getLogger("x").info("from here")
     assert [line.partition(": ")[2] for line in own.ring.tail(10)] == ["from afar", "from here"]
 

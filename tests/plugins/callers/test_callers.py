@@ -26,6 +26,7 @@ from enginehouse_callers.kept_key import NewKey
 from enginehouse_kit.testing import request_record
 from tests.support.fake_clock import StoppedClock
 from tests.support.request_facts import facts_of
+from tests.support.waiting import within
 
 REGISTRY = collect(PluginSettings(enabled=[])).registry
 NOON = 86400.0 * 20000 + 43200  # 2024-10-04
@@ -183,9 +184,9 @@ async def test_a_provider_that_does_not_answer_keeps_nothing_waiting(
     monkeypatch.setattr("enginehouse_callers.token_authenticator.ProviderKeys.refresh", hang)
     auth = {"jwt": {"issuer": "https://login.example.org", "audience": "house"}}
     running = Running(tmp_path, NOON, auth=auth)
-    await asyncio.wait_for(running.callers.start(), 5)
-    await asyncio.wait_for(asked.wait(), 5)
-    await asyncio.wait_for(running.callers.close(), 5)
+    await within(running.callers.start())
+    await within(asked.wait())
+    await within(running.callers.close())
 
 
 async def test_observers_learn_what_operators_do(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from enginehouse_callers.keyring import Keyring
 from tests.support.fake_clock import StoppedClock
 from tests.support.keys import asking
 from tests.support.served_gateway import limits_at
+from tests.support.waiting import within
 
 
 class Ring:
@@ -211,7 +212,7 @@ async def test_a_slow_disk_holds_up_no_stream_and_brings_no_key_back(
 
     monkeypatch.setattr("os.fsync", sync)
     saving = asyncio.ensure_future(ring.kept.save_use())
-    await asyncio.wait_for(begun.wait(), 30)
+    await within(begun.wait())
     ring.kept.revoke("alice")
     go_on.set()
     await saving

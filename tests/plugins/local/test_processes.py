@@ -29,6 +29,7 @@ from enginehouse_local.processes import (
     memory_of,
 )
 from tests.support.virtual_time import Run
+from tests.support.waiting import within
 
 Spawn = Callable[..., "subprocess.Popen[bytes]"]
 HOLD_40_MB = "import sys; held = b'x' * 40_000_000; print('up', flush=True); sys.stdin.read()"
@@ -100,9 +101,9 @@ async def test_an_end_is_noticed(with_pidfd: bool, spawn: Spawn, monkeypatch: py
     await asyncio.wait({end}, timeout=0.02)
     assert not end.done()
     child.kill()
-    await asyncio.wait_for(end, 20)
+    await within(end)
     child.wait()
-    await asyncio.wait_for(ended(child.pid), 20)
+    await within(ended(child.pid))
 
 
 async def test_a_killed_group_has_no_members_left(spawn: Spawn) -> None:

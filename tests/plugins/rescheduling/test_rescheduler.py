@@ -15,6 +15,7 @@ from enginehouse_rescheduling.cluster import Cluster
 from enginehouse_rescheduling.planner import Planner, RecentMoves
 from enginehouse_rescheduling.service import Rescheduling
 from tests.support.cluster_views import instance, view
+from tests.support.waiting import within
 
 VIEW = view(instance("a", requests=(RequestView(id="r"),)), instance("b"), instance("idle"))
 PLAN = Plan(migrations=(Migration(policy="p", source="a", destination="b", rule="NUM_REQ", order="SR", value=1),))
@@ -77,7 +78,7 @@ async def test_strategies_get_views_while_requests_move() -> None:
         return VIEW
 
     it._dispatcher.carry_out, parts.view = carry_out, view  # type: ignore[method-assign]
-    await asyncio.wait_for(it.round(), 10)
+    await within(it.round())
     assert gateway.published == [VIEW] * 4
 
 

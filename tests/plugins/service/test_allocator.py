@@ -11,6 +11,7 @@ import pytest
 from enginehouse.runtime import SERVING
 from enginehouse_service import allocator
 from enginehouse_service.allocator import Allocator
+from tests.support.waiting import within
 
 VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
 
@@ -47,5 +48,5 @@ async def test_thresholds_of_the_environment_are_left_alone(
 async def test_glibc_takes_the_thresholds_and_returns_memory_now_and_then(trims: asyncio.Queue[int]) -> None:
     working = asyncio.ensure_future(Allocator().start())
     for _ in range(3):
-        assert await asyncio.wait_for(trims.get(), 20) == 0
+        assert await within(trims.get()) == 0
     working.cancel()

@@ -4,11 +4,10 @@ import re
 from contextlib import ExitStack
 from typing import Any
 
-import httpx
-
 from enginehouse_kit.engines import SimEngine
 from enginehouse_kit.gateway import RunningGateway
 from enginehouse_kit.testing import check_filter, create
+from tests.support import plain_httpx
 from tests.support.paths import ROOT
 from tests.support.plugins import Install
 
@@ -25,7 +24,7 @@ def test_the_client_of_the_readme_is_served_through_its_alias_and_fallback() -> 
         gateway.until_health(**{"gpu-2": "healthy"})
         exec(CLIENT.replace("http://127.0.0.1:8080", gateway.url), names)
         names["client"].close()
-        [decision] = httpx.get(f"{gateway.url}/api/decisions").json()["decisions"]
+        [decision] = plain_httpx.get(f"{gateway.url}/api/decisions").json()["decisions"]
     assert names["answer"].model == "gpt-4"
     assert decision["chosen"] == "llama3:8b@gpu-2"
 

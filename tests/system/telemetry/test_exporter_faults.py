@@ -146,7 +146,7 @@ def load(gateway: RunningGateway, padding: str = "") -> Iterator[Counter[int]]:
     ended = threading.Event()
 
     def client() -> None:
-        with plain_httpx.Client(base_url=gateway.url, timeout=30) as http:
+        with plain_httpx.Client(base_url=gateway.url) as http:
             while not ended.is_set():
                 statuses[http.post("/v1/chat/completions", json=body).status_code] += 1
 

@@ -55,9 +55,7 @@ api_key = "{ENGINE}"
 """
         with RunningGateway(config, key=ADMIN) as gateway:
             gateway.until_health(good="healthy", gone="unhealthy")
-            operator = stack.enter_context(
-                plain_httpx.Client(base_url=gateway.url, headers={"x-api-key": ADMIN}, timeout=30)
-            )
+            operator = stack.enter_context(plain_httpx.Client(base_url=gateway.url, headers={"x-api-key": ADMIN}))
             events = _Events(operator)
             errors = _ask_everything(gateway)
             if traces == "otlp":
@@ -97,7 +95,7 @@ def _ask_everything(gateway: RunningGateway) -> str:
 
 def _post(gateway: RunningGateway, body: object, headers: dict[str, str]) -> httpx.Response:
     url = f"{gateway.url}/v1/chat/completions"
-    return plain_httpx.post(url, json=body, headers=headers, timeout=30)
+    return plain_httpx.post(url, json=body, headers=headers)
 
 
 class _Events:

@@ -53,7 +53,7 @@ def token(name: str) -> str:
 def ask(gateway: OperatedGateway, shown: str) -> httpx.Response:
     """Ask on a connection of its own, which either worker may accept."""
     body = {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}
-    with plain_httpx.Client(base_url=gateway.process.url, timeout=30) as client:
+    with plain_httpx.Client(base_url=gateway.process.url) as client:
         answer: httpx.Response = client.post(
             "/v1/chat/completions", json=body, headers={"authorization": f"Bearer {shown}"}
         )

@@ -69,9 +69,16 @@ def fresh(gateway: OperatedGateway, path: str, method: str = "GET", **more: Any)
     """Ask on a connection of its own, which any worker may accept."""
     headers = {"x-api-key": ADMIN_KEY, **more.pop("headers", {})}
     url = f"{gateway.process.url}{path}"
-    with plain_httpx.Client(timeout=30) as client:
+    with plain_httpx.Client() as client:
         answer: httpx.Response = client.request(method, url, headers=headers, **more)
         return answer
+
+
+def whole(gateway: OperatedGateway, path: str) -> httpx.Response:
+    """A page with the figures of all workers, for which it waits for a second at most."""
+    while (answer := fresh(gateway, path)).elapsed.total_seconds() > 0.9:
+        pass
+    return answer
 
 
 def chat(gateway: OperatedGateway, model: str = "m", key: str = ADMIN_KEY, **more: Any) -> httpx.Response:
@@ -101,7 +108,7 @@ class Stream:
         headers = {"x-api-key": self._key, "x-request-id": self.name}
         url = f"{self._gateway.process.url}/v1/chat/completions"
         try:
-            with plain_httpx.stream("POST", url, json=body, headers=headers, timeout=60) as answer:
+            with plain_httpx.stream("POST", url, json=body, headers=headers) as answer:
                 self.status = answer.status_code
                 for piece in answer.iter_text():
                     self.text += piece
@@ -117,7 +124,7 @@ class Stream:
 def streams(gateway: OperatedGateway, count: int) -> Iterator[list[Stream]]:
     found = [Stream(gateway, f"stream-{number}") for number in range(count)]
     for each in found:
-        assert each.begun.wait(20)
+        assert each.begun.wait(60)
     yield found
 
 
@@ -141,18 +148,18 @@ def test_pages_are_the_same_from_every_connection(
     assert len({each["pid"] for each in status["workers"]}) == WORKERS
     assert all(each["config_version"] == 1 for each in status["workers"])
     assert all(each.status_code == 200 for each in pool.map(lambda _: chat(gateway), range(24)))
-    counted = [metric(fresh(gateway, "/metrics").text, "enginehouse_requests_total") for _ in range(20)]
+    counted = [metric(whole(gateway, "/metrics").text, "enginehouse_requests_total") for _ in range(20)]
     assert counted == [24.0] * 20
     with streams(gateway, 6):
         for _ in range(20):
-            shown = fresh(gateway, "/api/requests").json()["requests"]
+            shown = whole(gateway, "/api/requests").json()["requests"]
             assert sorted(each["id"] for each in shown) == [f"stream-{number}" for number in range(6)]
-        status = gateway.process.status()
+        status = whole(gateway, "/api/status").json()
         assert sum(each["requests"] for each in status["workers"]) == 6
         assert sum(each["pending"] for each in status["backends"]) == 6
-        history = fresh(gateway, "/api/history").json()
+        history = whole(gateway, "/api/history").json()
         assert history["count"] == 24
-        assert len(fresh(gateway, "/api/decisions").json()["decisions"]) == 30
+        assert len(whole(gateway, "/api/decisions").json()["decisions"]) == 30
         for number in range(6):
             answer = fresh(gateway, f"/api/requests/stream-{number}", "DELETE")
             assert answer.json() == {"cancelled": f"stream-{number}", "requests": 1}
@@ -187,11 +194,13 @@ def test_limits_of_keys_hold_for_all_workers_together(
     a, _ = slow_engines
     gateway = serve_alone(SETTINGS + KEYS + backend("a", a))
     gateway.until_health(a="healthy")
+    began = time.monotonic()
     answers = list(pool.map(lambda _: chat(gateway, key="k-few").status_code, range(40)))
-    assert 10 <= answers.count(200) <= 11
+    refilled = (time.monotonic() - began) * 10 / 60
+    assert 10 <= answers.count(200) <= 10 + max(1, refilled)
     assert answers.count(200) + answers.count(429) == 40
     live = [Stream(gateway, f"stream-{number}", "k-two") for number in range(8)]
-    assert all(each.begun.wait(20) for each in live)
+    assert all(each.begun.wait(60) for each in live)
     assert sorted(each.status for each in live) == [200, 200, *[429] * 6]
 
 
@@ -201,7 +210,7 @@ def test_a_model_is_launched_once(serve_alone: ServeAlone, pool: ThreadPoolExecu
     assert answers == [200] * 16
     assert len(gateway.engines()) == 1
     assert gateway.loads("m") == 1
-    assert metric(fresh(gateway, "/metrics").text, "enginehouse_requests_total") == 16
+    assert metric(whole(gateway, "/metrics").text, "enginehouse_requests_total") == 16
     assert gateway.operate("/api/models/m/unload").status_code == 200
     until(lambda: gateway.running() == {})
 
@@ -227,8 +236,8 @@ def test_a_worker_that_is_killed_takes_only_its_own_streams(
         print(f"replaced after {time.monotonic() - killed:.2f} s")
         status = gateway.until(lambda status: status["requests"] == left)
         assert sum(each["pending"] for each in status["backends"]) == left
-        assert len([each for each in live if each.ended.is_set()]) == victim["requests"]
-        text = fresh(gateway, "/metrics").text
+        until(lambda: sum(each.ended.is_set() for each in live) == victim["requests"])
+        text = whole(gateway, "/metrics").text
         assert metric(text, "enginehouse_workers_replaced_total") == 1
         assert all(chat(gateway).status_code == 200 for _ in range(12))
 
@@ -291,7 +300,7 @@ def test_a_worker_that_hangs_is_replaced(serve_alone: ServeAlone, slow_engines: 
     [victim, *_] = gateway.process.status()["workers"]
     os.kill(victim["pid"], signal.SIGSTOP)
     gateway.until(lambda status: victim["pid"] not in {each["pid"] for each in status["workers"]})
-    assert 'enginehouse_workers_replaced_total{reason="hung"} 1.0' in fresh(gateway, "/metrics").text
+    assert re.search(r'enginehouse_workers_replaced_total\{reason="hung"\} [1-9]', fresh(gateway, "/metrics").text)
 
 
 def test_workers_of_a_dead_owner_finish_what_they_relay_and_end(
@@ -308,7 +317,7 @@ def test_workers_of_a_dead_owner_finish_what_they_relay_and_end(
         until(lambda: all(len(each.text) > before for each, before in zip(live, pieces, strict=True)))
         with pytest.raises(httpx.NetworkError):  # a connection that nobody accepts any more is reset
             until(lambda: fresh(gateway, "/health").status_code == 0)
-        _, alive = psutil.wait_procs(workers, timeout=15)
+        _, alive = psutil.wait_procs(workers, timeout=60)
         assert not alive
         assert all("shutting_down" in each.text for each in live)
 
@@ -350,11 +359,6 @@ def test_a_worker_that_comes_after_a_reload_logs_as_that_says(serve_alone: Serve
     assert json.loads(line)["message"].startswith("Backend 'a' is unhealthy: ")
 
 
-def all_report(gateway: OperatedGateway) -> bool:
-    """Ask every worker for its figures; the page waits for them for a second."""
-    return fresh(gateway, "/api/status").elapsed.total_seconds() < 0.9
-
-
 def test_every_worker_knows_what_any_has_sent_where(
     serve_alone: ServeAlone, reading_engines: tuple[SimEngine, SimEngine]
 ) -> None:
@@ -371,7 +375,7 @@ def test_every_worker_knows_what_any_has_sent_where(
             return bool(cached[first] > 4000)
 
         until(known)
-        until(lambda: all_report(gateway))  # so all have heard what the owner passed on before
+        whole(gateway, "/api/status")  # so all have heard what the owner passed on before
         others = [chat(gateway, messages=prompt).headers["x-enginehouse-backend"] for _ in range(8)]
         assert others == [first] * 8
 
@@ -386,7 +390,7 @@ def test_the_stream_of_events_has_the_requests_of_all_workers(
 
     def read() -> None:
         url = f"{gateway.process.url}/api/events"
-        with plain_httpx.stream("GET", url, headers={"x-api-key": ADMIN_KEY}, timeout=30) as answer:
+        with plain_httpx.stream("GET", url, headers={"x-api-key": ADMIN_KEY}) as answer:
             for line in answer.iter_lines():
                 seen.append(line)
                 if all(seen.count(f"event: request_{what}") >= 4 for what in ("routed", "finished")):

@@ -25,6 +25,7 @@ from tests.support.garbage import left_behind, without_collector
 from tests.support.model_engine import ModelEngine, StartModelEngine
 from tests.support.registries import registry_with
 from tests.support.served_gateway import MODEL, OpenGateway, ServedGateway
+from tests.support.waiting import within
 
 STRANGER = candidate("a", MODEL)
 PATH = "/v1/completions"
@@ -124,14 +125,14 @@ async def test_a_request_that_it_fails_names_it(
         answers.scripts = [()]
     gateway = await opened(house, reads, answers)
     gateway.gateway.engines.remote.report("a", 1)
-    reply = await asyncio.wait_for(gateway.ask(gateway.post(BODY, path=PATH)), 10)
+    reply = await within(gateway.ask(gateway.post(BODY, path=PATH)))
     assert (reply.status, reply.code) == (500, "plugin_failed")
     assert b"hand_over 'marks'" in reply.body
     await gateway.quiet()
     assert not any(gateway.pending().values())
     WRONG.clear()
     answers.scripts.clear()
-    assert (await asyncio.wait_for(gateway.ask(gateway.post(BODY, path=PATH)), 10)).status == 200, "a slot is lost"
+    assert (await within(gateway.ask(gateway.post(BODY, path=PATH)))).status == 200, "a slot is lost"
 
 
 @pytest.mark.parametrize("waits", [False, True])
@@ -150,7 +151,7 @@ async def test_one_that_takes_too_long_to_prepare_is_given_up(
         asyncio.get_running_loop().call_later(0.59, occupied.release)
     else:
         WRONG["take"] = lambda _: slow.wait()
-    reply = await asyncio.wait_for(gateway.ask(gateway.post(BODY, path=PATH)), 10)
+    reply = await within(gateway.ask(gateway.post(BODY, path=PATH)))
     if waits:
         assert reply.status == 200
     else:

@@ -11,6 +11,7 @@ from enginehouse.relay.jobs.job import InferenceJob
 from enginehouse.relay.jobs.pairs import PrefillSlot
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import MODEL, OpenGateway
+from tests.support.waiting import within
 
 
 @pytest.mark.usefixtures("every_failure")
@@ -37,7 +38,7 @@ async def test_a_request_that_has_just_been_cancelled_holds_up_no_other_one(
     first.release()
     left.release()
     if answer == "granted":
-        await asyncio.wait_for(of_other, 5)
+        await within(of_other)
     other.release()
     assert candidate.load.pending == 0
     assert not caplog.records, caplog.text

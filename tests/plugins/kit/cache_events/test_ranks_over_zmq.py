@@ -15,6 +15,7 @@ from enginehouse.drivers import EngineClient
 from enginehouse.engines.followed_caches import CacheView, FollowedCaches, Published
 from enginehouse_kit.block_events import BlocksStored, CacheEvent, EventsComplete
 from enginehouse_kit.drivers import OpenAICompatibleDriver
+from tests.support.waiting import within
 
 zmq = pytest.importorskip("zmq")
 pytest.importorskip("zmq.asyncio")
@@ -76,7 +77,7 @@ async def test_the_events_of_all_ranks_are_followed(ranks: Ranks) -> None:
     settings = KvEventSettings(endpoint=ranks.events, replay=ranks.replay, ranks=2)
     caches.follow({"a": Published(settings, OpenAICompatibleDriver())})
     try:
-        await asyncio.wait_for(whole.wait(), 30)
+        await within(whole.wait())
         [figures] = caches.figures()
         assert (figures["backend"], figures["connected"], figures["exact"]) == ("a", True, True)
     finally:

@@ -16,6 +16,7 @@ from enginehouse_kit.checks import observers as observer_check
 from enginehouse_kit.testing import candidate, request_record, requirements
 from enginehouse_operations.pages.event_stream import EventStream
 from tests.support.page_facts import page_facts
+from tests.support.waiting import within
 
 Event = tuple[str, dict[str, Any]]
 Pieces = AsyncGenerator[bytes, None]
@@ -92,7 +93,7 @@ def read(piece: bytes) -> list[Event]:
 
 async def events(watcher: Pieces) -> list[Event]:
     """The next events, of which there is at least one."""
-    return read(await asyncio.wait_for(anext(watcher), 5))
+    return read(await within(anext(watcher)))
 
 
 async def looks(watcher: Pieces) -> list[Event]:
@@ -257,7 +258,7 @@ async def test_everybody_gets_a_snapshot_when_there_are_other_replicas(stage: Ma
 
 async def test_silence_is_broken_by_a_comment(stage: MakeStage) -> None:
     watcher = await stage(quiet=0.01).watched()
-    assert (await asyncio.wait_for(anext(watcher), 5)).startswith(b":")
+    assert (await within(anext(watcher))).startswith(b":")
 
 
 async def test_events_are_put_together_once_for_all_watchers(stage: MakeStage) -> None:
@@ -265,11 +266,11 @@ async def test_events_are_put_together_once_for_all_watchers(stage: MakeStage) -
     house = stage(pace=1.0)  # much longer than the events below take on a busy machine
     watchers = [await house.watched() for _ in range(5)]
     house.happens("backend_health", "first", Health.HEALTHY)
-    [first] = {await asyncio.wait_for(anext(each), 5) for each in watchers}
+    [first] = {await within(anext(each)) for each in watchers}
     for number in range(200):
         house.happens("backend_health", f"b{number}", Health.HEALTHY)
         await asyncio.sleep(0)
-    pieces = [await asyncio.wait_for(anext(each), 5) for each in watchers]
+    pieces = [await within(anext(each)) for each in watchers]
     assert [len(read(first)), *map(len, map(read, pieces))] == [1] + [200] * 5
     assert len({id(piece) for piece in pieces}) == 1
 
@@ -279,4 +280,4 @@ async def test_what_waits_to_be_put_together_is_bounded(stage: MakeStage) -> Non
     watcher = await house.watched()
     for number in range(100):
         house.happens("backend_health", f"b{number}", Health.HEALTHY)
-    assert len(await asyncio.wait_for(anext(watcher), 5)) <= 4000
+    assert len(await within(anext(watcher))) <= 4000

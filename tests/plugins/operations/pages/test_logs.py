@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from enginehouse.pages import LogRing
 from enginehouse_operations.pages.logs import follow, history
+from tests.support.waiting import within
 
 
 def rings(**lines: str) -> dict[str, LogRing]:
@@ -15,7 +16,7 @@ def rings(**lines: str) -> dict[str, LogRing]:
 
 
 async def coming(pieces: AsyncIterator[Sequence[str]]) -> Sequence[str]:
-    return await asyncio.wait_for(anext(pieces), 5)
+    return await within(anext(pieces))
 
 
 async def waiting(pieces: AsyncIterator[Sequence[str]]) -> asyncio.Future[Sequence[str]]:
