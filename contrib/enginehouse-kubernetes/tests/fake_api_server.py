@@ -44,9 +44,10 @@ def pod(name: str, **annotations: str) -> dict[str, Any]:
 
 
 class FakeApiServer:
-    """``asked``: the paths, queries and tokens of all requests."""
+    """``asked``: the paths, queries and tokens of all requests. ``silent``: ``list`` or ``watch``, without answers."""
 
     def __init__(self) -> None:
+        self.silent = ""
         self.asked: list[tuple[str, Mapping[str, str], str]] = []
         self._objects: dict[str, dict[str, dict[str, Any]]] = {SLICES: {}, PODS: {}}
         self._version = 100
@@ -114,6 +115,8 @@ class FakeApiServer:
         resource = request.path.rpartition("/")[2]
         if resource not in self._objects:
             return web.json_response({"kind": "Status", "code": 404}, status=404)
+        if self.silent == ("watch" if "watch" in request.query else "list"):
+            await asyncio.Event().wait()
         if "watch" in request.query:
             return await self._watch(request, resource)
         items = list(self._objects[resource].values())

@@ -26,7 +26,7 @@ def run(test: Callable[[Path], Coroutine[Any, Any, None]]) -> Callable[[Path], N
 
 
 def found(*endpoints: Mapping[str, Any], pods: Mapping[str, Any] | None = None, port: str = "http") -> Any:
-    return found_backends([endpoint_slice(*endpoints)], pods or {}, SERVING._replace(port=port))
+    return found_backends([endpoint_slice(*endpoints)], pods or {}, SERVING._replace(port=port))[0]
 
 
 def discoverer(server: FakeApiServer, folder: Path) -> KubernetesDiscoverer:
@@ -55,6 +55,34 @@ def test_annotations_say_what_a_pod_serves() -> None:
     backend = found(endpoint("a"), pods={"a": says})["a"]
     assert (backend.driver, backend.models, backend.role) == ("sglang", ["m", "n"], Role.DECODE)
     assert (backend.priority, backend.concurrency) == (2, 8)
+
+
+@pytest.mark.parametrize("annotation", [{"role": "boss"}, {"priority": "high"}, {"concurrency": "0.5"}])
+def test_a_pod_whose_annotations_are_wrong_keeps_no_other_from_being_found(annotation: dict[str, str]) -> None:
+    endpoints = endpoint_slice(endpoint("a"), endpoint("b", "10.0.0.2"))
+    backends, wrong = found_backends([endpoints], {"a": pod("a", **annotation)}, SERVING)
+    assert backends.keys() == {"b"}
+    assert wrong.keys() == {"a"}
+
+
+def test_the_log_names_a_pod_with_wrong_annotations_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    @run
+    async def test(folder: Path) -> None:
+        server = FakeApiServer()
+        server.put(PODS, pod("a", role="boss"))
+        server.put(SLICES, endpoint_slice(endpoint("a"), endpoint("b", "10.0.0.2")))
+        await server.start()
+        lists = discoverer(server, folder).watch()
+        await until(lists, {"b"})
+        await watched(server)
+        server.put(SLICES, endpoint_slice(endpoint("a"), endpoint("c", "10.0.0.3")))
+        await until(lists, {"c"})
+        await server.stop()
+
+    test(tmp_path)
+    told = [each.getMessage() for each in caplog.records if each.name.startswith("enginehouse_kubernetes")]
+    assert len(told) == 1
+    assert "The pod a is left out" in told[0]
 
 
 @pytest.mark.parametrize(
@@ -146,6 +174,27 @@ async def test_a_server_that_is_down_fails_the_watch_and_the_next_one_finds_it_a
     await server.start()
     await until(it.watch(), {"a"})
     await server.stop()
+
+
+@pytest.mark.parametrize("silent", ["list", "watch"])
+def test_a_server_that_says_nothing_any_more_fails_the_watch(
+    tmp_path: Path, silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one whose machine has lost its power: nobody closes the connection."""
+    monkeypatch.setattr("enginehouse_kubernetes.mirror._PATIENCE_S", 0.2)
+    monkeypatch.setattr("enginehouse_kubernetes.mirror._WATCH_S", 1)
+
+    @run
+    async def test(folder: Path) -> None:
+        server = FakeApiServer()
+        server.silent = silent
+        server.put(SLICES, endpoint_slice(endpoint("a")))
+        await server.start()
+        with pytest.raises(TimeoutError):
+            await until(discoverer(server, folder).watch(), {"never"})
+        await server.stop()
+
+    test(tmp_path)
 
 
 async def watched(server: FakeApiServer) -> None:

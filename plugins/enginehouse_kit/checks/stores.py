@@ -124,6 +124,7 @@ def _check_sums(factory: Callable[[], UsageStore], folder: Path) -> None:
     with ThreadPoolExecutor(1) as elsewhere:
         elsewhere.submit(store.add, [_usage_row(hour, "alice"), _usage_row(hour, "bob")], [entry]).result()
     store.add([_usage_row(hour, "alice"), _usage_row(hour - _HOUR_S, "alice")], [])
+    _check_names(store, hour - 2 * _HOUR_S)
     _expect_sums(
         store.usage(hour - _HOUR_S, hour + 1), {(hour, "alice"): 2, (hour, "bob"): 1, (hour - _HOUR_S, "alice"): 1}
     )
@@ -144,6 +145,17 @@ def _check_sums(factory: Callable[[], UsageStore], folder: Path) -> None:
     again.forget(time.time() + 1)
     expect(not again.usage(0, hour + 1) and not again.audit(0, 10), "forget must drop everything that is older")
     again.close()
+
+
+def _check_names(store: UsageStore, hour: int) -> None:
+    """A name that cannot be stored would keep all others from being stored: what fails is added again and again."""
+    try:
+        store.add([UsageRow(hour, "alice", "m", "a\0'\n\U0001f600" + 250 * "\uffff", requests=1)], [])
+    except Exception as error:
+        raise AssertionError(f"clients name end users, so any text must be stored, got {error!r}") from error
+    found = sum(row.requests for row in store.usage(hour, hour + 1))
+    expect(found == 1, f"a row with any name must be stored once, got {found}")
+    store.forget(hour + 1)
 
 
 def _usage_row(hour: int, key: str) -> UsageRow:

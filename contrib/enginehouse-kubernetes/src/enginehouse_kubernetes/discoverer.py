@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,8 @@ from enginehouse.backends import FoundBackend
 from enginehouse_kit.discoverers import Discoverer
 from enginehouse_kubernetes.endpoints import Serving, found_backends
 from enginehouse_kubernetes.mirror import Mirror
+
+_log = logging.getLogger(__name__)
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _SERVICE_LABEL = "kubernetes.io/service-name"
@@ -51,6 +54,7 @@ class KubernetesDiscoverer(Discoverer):
         self._kubeconfig = str(Path(config.kubeconfig).expanduser())
         self._serving = Serving(config.driver, config.scheme, str(config.port))
         self._labels = config.selector or f"{_SERVICE_LABEL}={config.service}"
+        self._wrong: Mapping[str, str] = {}
 
     async def watch(self) -> AsyncIterator[Mapping[str, FoundBackend]]:
         async with await self._connect() as api:
@@ -62,7 +66,11 @@ class KubernetesDiscoverer(Discoverer):
             )
             pods = Mirror(client.CoreV1Api(api).list_namespaced_pod, namespace=namespace)
             async for _ in _either(slices, pods):
-                yield found_backends(slices.objects.values(), pods.objects, self._serving)
+                found, wrong = found_backends(slices.objects.values(), pods.objects, self._serving)
+                for name, why in wrong.items() - self._wrong.items():
+                    _log.warning("The pod %s is left out, because of its annotations: %s", name, why)
+                self._wrong = wrong
+                yield found
 
     async def _connect(self) -> client.ApiClient:
         settings = client.Configuration()

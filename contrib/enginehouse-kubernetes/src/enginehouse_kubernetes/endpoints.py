@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from msgspec import convert
+from msgspec import ValidationError, convert
 
 from enginehouse.backends import FoundBackend
 
@@ -26,22 +26,27 @@ class Serving(NamedTuple):
     port: str
 
 
-def found_backends(slices: Iterable[Json], pods: Mapping[str, Json], serving: Serving) -> dict[str, FoundBackend]:
-    """The backends by the names of their pods.
+def found_backends(
+    slices: Iterable[Json], pods: Mapping[str, Json], serving: Serving
+) -> tuple[dict[str, FoundBackend], dict[str, str]]:
+    """The backends by the names of their pods, and why the annotations of other pods cannot be read.
 
     A pod is offered while its endpoint is ready. One that terminates drains as long as it serves.
     """
-    return {
-        name: backend
-        for each in slices
-        for endpoint in each.get("endpoints") or ()
-        for name, backend in _offered(endpoint, _port(each, serving.port), pods, serving)
-    }
+    backends, wrong = {}, {}
+    for each in slices:
+        for endpoint in each.get("endpoints") or ():
+            for name, table in _offered(endpoint, _port(each, serving.port), pods, serving):
+                try:
+                    backends[name] = convert(table, FoundBackend, strict=False)
+                except ValidationError as error:  # noqa: PERF203 - the other pods are offered all the same
+                    wrong[name] = str(error)
+    return backends, wrong
 
 
 def _offered(
     endpoint: Json, port: int | None, pods: Mapping[str, Json], serving: Serving
-) -> Iterator[tuple[str, FoundBackend]]:
+) -> Iterator[tuple[str, dict[str, Any]]]:
     addresses, target = endpoint.get("addresses") or (), endpoint.get("targetRef") or {}
     if not addresses or port is None:
         return
@@ -51,10 +56,11 @@ def _offered(
     draining = conditions.get("terminating") is True or "deletionTimestamp" in metadata
     ready = conditions.get("ready") is not False  # absent means ready
     if ready or (draining and conditions.get("serving") is not False):
-        yield name, _backend(name, endpoint, port, metadata.get("annotations") or {}, serving, draining)
+        yield name, _table(name, endpoint, port, metadata.get("annotations") or {}, serving, draining)
 
 
-def _backend(name: str, endpoint: Json, port: int, annotations: Json, serving: Serving, draining: bool) -> FoundBackend:
+def _table(name: str, endpoint: Json, port: int, annotations: Json, serving: Serving, draining: bool) -> dict[str, Any]:
+    """The fields of a backend, some as the texts that annotations are."""
     said = {key.removeprefix(ANNOTATION): text for key, text in annotations.items() if key.startswith(ANNOTATION)}
     address = endpoint["addresses"][0]
     place = f"[{address}]" if ":" in address else address
@@ -73,7 +79,7 @@ def _backend(name: str, endpoint: Json, port: int, annotations: Json, serving: S
     for key in ("priority", "concurrency"):
         if said.get(key):
             table[key] = said[key]
-    return convert(table, FoundBackend, strict=False)
+    return table
 
 
 def _port(endpoint_slice: Json, wanted: str) -> int | None:

@@ -12,6 +12,8 @@ from kubernetes_asyncio.watch import Watch
 _GONE = 410
 _WATCH_S = 30
 """After so many seconds, the server ends a watch, and a list confirms what is known."""
+_PATIENCE_S = 15
+"""For a list, and for the end of a watch: a server whose machine is gone closes no connection."""
 
 List = Callable[..., Awaitable[Any]]
 """A function of the client library that lists a resource, or watches it."""
@@ -31,7 +33,7 @@ class Mirror:
     async def changes(self) -> AsyncIterator[None]:
         """Yield after each list and each change. A history that the server has dropped is listed again.
 
-        Raises what the client library raises, such as for a server that is down.
+        Raises what the client library raises for a server that is down, ``TimeoutError`` for one that says nothing.
         """
         while True:
             version = await self._take_list()
@@ -39,7 +41,7 @@ class Mirror:
             watch = Watch(return_type="object")
             events = watch.stream(
                 self._list, **self._selectors, resource_version=version, allow_watch_bookmarks=True,
-                timeout_seconds=_WATCH_S,
+                timeout_seconds=_WATCH_S, _request_timeout=_WATCH_S + _PATIENCE_S,
             )  # fmt: skip
             try:
                 async for event in events:
@@ -52,7 +54,7 @@ class Mirror:
                 await watch.close()
 
     async def _take_list(self) -> str:
-        answer = await self._list(**self._selectors, _preload_content=False)
+        answer = await self._list(**self._selectors, _preload_content=False, _request_timeout=_PATIENCE_S)
         listed = json.loads(await answer.read())
         self.objects = {each["metadata"]["name"]: each for each in listed.get("items") or ()}
         return str(listed["metadata"]["resourceVersion"])

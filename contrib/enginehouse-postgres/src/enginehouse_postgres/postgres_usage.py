@@ -75,8 +75,8 @@ class PostgresUsage(UsageStore):
 
     def add(self, rows: Sequence[UsageRow], entries: Sequence[AuditEntry]) -> None:
         with self._open().transaction(), self._open().cursor() as cursor:
-            cursor.executemany(self._of(_ADD), sorted(map(astuple, rows)))  # in one order: no deadlock
-            cursor.executemany(self._of(_NOTE), map(astuple, entries))
+            cursor.executemany(self._of(_ADD), sorted(map(_values, rows)))  # in one order: no deadlock
+            cursor.executemany(self._of(_NOTE), map(_values, entries))
 
     def usage(self, since: float, until: float) -> Sequence[UsageRow]:
         return [UsageRow(*values) for values in self._open().execute(self._of(_USAGE), (since, until))]
@@ -116,6 +116,7 @@ class PostgresUsage(UsageStore):
                 self._url,
                 autocommit=True,
                 connect_timeout=_PATIENCE_S,
+                tcp_user_timeout=2 * _PATIENCE_S * 1000,  # in ms: no answer comes from a machine that is gone
                 options=options,
                 application_name="enginehouse",
             )
@@ -123,6 +124,11 @@ class PostgresUsage(UsageStore):
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
                 connection.execute(self._of(_TABLES))
         return connection
+
+
+def _values(kept: UsageRow | AuditEntry) -> tuple[Any, ...]:
+    """The fields, with U+FFFD for U+0000: clients name end users, and PostgreSQL's texts cannot have it."""
+    return tuple(value.replace("\0", "\ufffd") if isinstance(value, str) else value for value in astuple(kept))
 
 
 def _address(url: str) -> str:
