@@ -9,6 +9,7 @@ from enginehouse.domain.errors import ConfigErrors as ConfigErrors
 from enginehouse.domain.errors import Forbidden as Forbidden
 from enginehouse.domain.errors import LoadFailed as LoadFailed
 from enginehouse.domain.errors import ModelNotFound as ModelNotFound
+from enginehouse.domain.errors import NoHealthyBackend as NoHealthyBackend
 from enginehouse.domain.errors import NotEnoughMemory as NotEnoughMemory
 from enginehouse.domain.errors import NotFound as NotFound
 from enginehouse.domain.errors import Overloaded as Overloaded
@@ -22,4 +23,5 @@ from enginehouse.domain.errors import ShuttingDown as ShuttingDown
 from enginehouse.domain.errors import Unauthorized as Unauthorized
 from enginehouse.domain.errors import UpstreamError as UpstreamError
 from enginehouse.domain.errors import UpstreamTimeout as UpstreamTimeout
+from enginehouse.domain.errors import ZoneUnavailable as ZoneUnavailable
 from enginehouse.domain.errors import shortened as shortened

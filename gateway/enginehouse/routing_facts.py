@@ -6,6 +6,7 @@ from enginehouse.domain.capabilities import UNKNOWN as UNKNOWN
 from enginehouse.domain.explanation import Explanation as Explanation
 from enginehouse.domain.explanation import PrefixFacts as PrefixFacts
 from enginehouse.domain.explanation import RouteDetails as RouteDetails
+from enginehouse.domain.explanation import RuleEffects as RuleEffects
 from enginehouse.domain.explanation import Verdict as Verdict
 from enginehouse.domain.replica import AT_REST as AT_REST
 from enginehouse.domain.replica import Load as Load

@@ -15,7 +15,9 @@ from enginehouse_routing.needs import (
     ToolsExtractor,
     VisionExtractor,
 )
+from enginehouse_routing.rules import CanaryFilter, RuleFilter, TierFilter, ZoneFilter
 from enginehouse_routing.scorers import LatencyScorer, LoadScorer, PriorityScorer
+from enginehouse_routing.session import SessionExtractor
 from enginehouse_routing.strategies import (
     LeastPending,
     PowerOfTwo,
@@ -35,6 +37,7 @@ def register_extractors(register: Register[Extractor]) -> None:
     register("vision", VisionExtractor)
     register("tools", ToolsExtractor)
     register("json_mode", JsonModeExtractor)
+    register("session", SessionExtractor)
 
 
 @hookimpl
@@ -45,6 +48,10 @@ def register_filters(register: Register[Filter]) -> None:
     register("context_length", ContextLengthFilter)
     register("paused", PausedFilter)
     register("error_share", ErrorShareFilter)
+    register("zone", ZoneFilter)
+    register("rule", RuleFilter)
+    register("canary", CanaryFilter)
+    register("tier", TierFilter)
 
 
 @hookimpl

@@ -6,11 +6,37 @@ from typing import Annotated
 
 import msgspec
 
+from enginehouse.settings import RuleSettings, ZoneSettings
+
 
 class ErrorShareConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``most``: the largest share of bad answers with which an engine still gets requests; ``routing.error_share``."""
 
     most: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+
+
+class RuleConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``rules``: ``[[routing.rules]]``."""
+
+    rules: list[RuleSettings] = []
+
+
+class ZoneConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``zones``: ``[zones]``, by name."""
+
+    zones: dict[str, ZoneSettings] = {}
+
+
+class TierConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``least``: ``routing.least_tier``, by models that clients name, or by patterns."""
+
+    least: dict[str, int] = {}
+
+
+class SessionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``sources``: ``routing.session``."""
+
+    sources: list[str] = []
 
 
 class CacheAwareConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

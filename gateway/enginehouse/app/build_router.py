@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
+
+import msgspec
 
 from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
 from enginehouse.app.config_diff import differences
@@ -23,11 +25,11 @@ from enginehouse.plugin_manager.registry import Registry
 from enginehouse.routing.decision_plugins import StrategyTable
 from enginehouse.routing.guards import GuardedScorer
 from enginehouse.routing.router import Router
-from enginehouse.routing.rules import CanaryFilter, RuleFilter, Rules, TierFilter, Tiers, ZoneFilter, Zones
-from enginehouse.routing.session import SessionExtractor
 
-_ERROR_SHARE = "error_share"
-"""The filter that ``routing.error_share`` switches on."""
+_SWITCHED = frozenset({"error_share", "zone", "rule", "canary", "tier"})
+"""The filters that other keys of the configuration than ``routing.filters`` switch on."""
+_SESSION = "session"
+"""The extractor that runs only if a strategy reads the session of a request."""
 _OF_THE_RELAY = frozenset(
     {
         "max_retries",
@@ -68,10 +70,10 @@ class RouterPlugins:
         collect = findings.collect
         made = {type: collect(partial(make_strategy, config, registry, type)) for type in types}
         self._made = {type: each for type, each in made.items() if each is not None}
-        self._zones = zones = Zones(config.zones) if config.zones else None
-        own = _own_extractors(config, list(self._made.values()))
-        self._extractors = [*create_each(config, registry, "extractor", findings), *own]
-        self._filters = [*_required_filters(config, zones), *(collect(lambda: [*_filters(config, registry)]) or ())]
+        installed = [type for type in registry.types("extractor") if type != _SESSION]
+        own = collect(lambda: [*_own_extractors(config, registry, list(self._made.values()))]) or ()
+        self._extractors = [*create_each(config, registry, "extractor", findings, installed), *own]
+        self._filters = collect(lambda: [*_filters(config, registry)]) or []
         self._hand_over = collect(lambda: find_only(config, registry, "hand_over", "hand prompts over"))
 
     def router(
@@ -94,9 +96,6 @@ class RouterPlugins:
         return Router(
             extractors=self._extractors,
             filters=self._filters,
-            zones=self._zones,
-            tiers=Tiers(routing.least_tier) if routing.least_tier else None,
-            rules=Rules(routing.rules) if routing.rules else None,
             strategies=StrategyTable(
                 by_type[routing.strategy],
                 {model: by_type[type] for model, type in routing.strategies.items()},
@@ -118,7 +117,9 @@ def build_router(config: Config, registry: Registry) -> Router:
     return plugins.router()
 
 
-def _own_extractors(config: Config, made: Sequence[_MadeStrategy]) -> Iterator[tuple[PluginId, Extractor]]:
+def _own_extractors(
+    config: Config, registry: Registry, made: Sequence[_MadeStrategy]
+) -> Iterator[tuple[PluginId, Extractor]]:
     """The extractors of strategies, and that of the session if one reads it. Equal bundled ones run once."""
     seen: list[Extractor] = []
     for each in made:
@@ -127,7 +128,11 @@ def _own_extractors(config: Config, made: Sequence[_MadeStrategy]) -> Iterator[t
                 yield each.plugin._replace(kind="extractor"), extractor
             seen.append(extractor)
     if any(each.strategy.reads_session for each in made):
-        yield PluginId("extractor", "session", trusted=True), SessionExtractor(config.routing.session)
+        own = {"sources": config.routing.session}
+        yield (
+            identity(registry, "extractor", _SESSION),
+            create(config, registry, "extractor", _SESSION, "routing.session", own),
+        )
 
 
 def make_strategy(config: Config, registry: Registry, type: str, key: str = "routing.strategy") -> _MadeStrategy:
@@ -151,30 +156,31 @@ def make_strategy(config: Config, registry: Registry, type: str, key: str = "rou
     return _MadeStrategy(identity(registry, "strategy", type), strategy, made, own)
 
 
-def _required_filters(config: Config, zones: Zones | None) -> Iterator[tuple[PluginId, Filter]]:
-    """The filters that ``routing.filters`` cannot leave out."""
-    if zones is not None:
-        yield PluginId("filter", "zone", trusted=True), ZoneFilter(zones)
-    if config.routing.rules:
-        yield PluginId("filter", "rule", trusted=True), RuleFilter()
-        yield PluginId("filter", "canary", trusted=True), CanaryFilter()
-    if config.routing.least_tier:
-        yield PluginId("filter", "tier", trusted=True), TierFilter()
-
-
 def _filters(config: Config, registry: Registry) -> Iterator[tuple[PluginId, Filter]]:
-    share, chosen = config.routing.error_share, config.routing.filters
+    """The configured filters, first those of zones, rules and tiers, which ``routing.filters`` cannot leave out."""
+    routing, chosen = config.routing, config.routing.filters
+
+    def switched(type: str, key: str, **own: object) -> tuple[PluginId, Filter]:
+        made: Filter = create(config, registry, "filter", type, key, msgspec.to_builtins(own))
+        return identity(registry, "filter", type), made
+
+    if config.zones:
+        yield switched("zone", "zones", zones=config.zones)
+    if routing.rules:
+        yield switched("rule", "routing.rules", rules=routing.rules)
+        yield switched("canary", "routing.rules")
+    if routing.least_tier:
+        yield switched("tier", "routing.least_tier", least=routing.least_tier)
     if chosen is None:
-        installed = create_installed(config, registry, "filter")
-        yield from (pair for pair in installed if pair[0].type != _ERROR_SHARE)
-    for type in chosen or ():
-        made: Filter
-        if type != _ERROR_SHARE:
-            made = create(config, registry, "filter", type, "routing.filters")
-            yield identity(registry, "filter", type), made
-    if share is not None:
-        made = create(config, registry, "filter", _ERROR_SHARE, "routing.error_share", {"most": share})
-        yield identity(registry, "filter", _ERROR_SHARE), made
+        yield from create_installed(config, registry, "filter", [*_not_switched(registry.types("filter"))])
+    for type in _not_switched(chosen or ()):
+        yield identity(registry, "filter", type), create(config, registry, "filter", type, "routing.filters")
+    if routing.error_share is not None:
+        yield switched("error_share", "routing.error_share", most=routing.error_share)
+
+
+def _not_switched(types: Iterable[str]) -> Iterator[str]:
+    return (type for type in types if type not in _SWITCHED)
 
 
 def _scorer(config: Config, registry: Registry, ref: ScorerSettings, key: str) -> WeightedScorer:

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.replica import Candidate
+from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
 
 
@@ -29,6 +30,13 @@ class Filter(ABC):
     @abstractmethod
     def why(self, requirements: Requirements, candidate: Candidate) -> str:
         """Return the reason for dropping ``candidate``, for people to read. Called only for explanations."""
+
+    def mark(self, requirements: Requirements, headers: Headers, rehearsal: bool) -> None:
+        """Set what the headers of a request and its ``caller`` say, once, before any decision about it.
+
+        No move of a stream goes around a filter that has this method. A ``rehearsal`` only explains, so it must not
+        change what later requests get.
+        """
 
     def missing(self, requirements: Requirements, candidate: Candidate) -> Sequence[str]:
         """Return the capabilities that ``candidate`` lacks. Called only if no candidate is left.

@@ -6,12 +6,10 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-import msgspec
-
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.config.routing import Aliases
 from enginehouse.domain.errors import RequestError
-from enginehouse.domain.explanation import Explanation, RouteDetails, RuleEffects
+from enginehouse.domain.explanation import Explanation, RouteDetails
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate, Reason, Route, Snapshot
 from enginehouse.domain.request import Headers
@@ -25,14 +23,11 @@ from enginehouse.routing.guards import GuardedExtractor, GuardedScorer, of_type
 from enginehouse.routing.models_to_try import ModelsToTry, ModelToTry
 from enginehouse.routing.recorder import Recorder, refused_details
 from enginehouse.routing.refusals import refusal
-from enginehouse.routing.rules import Rules, Tiers, Zones
 from enginehouse.telemetry.plugin_failures import plugin_errors, plugin_failed, wrong_result
 from enginehouse.telemetry.plugin_times import SampledCall
 
 _MATCH: Final = Reason.MATCH  # compiled code reads this name at once, and the enumeration's in 0.2 us
 _RETRY: Final = Reason.RETRY
-_NEVER_LEFT: Final = frozenset({"zone", "rule", "tier"})
-"""The filters that no move, hedge or continuation goes around."""
 
 
 class Router:
@@ -42,8 +37,7 @@ class Router:
     and never wait. To choose a route changes nothing; ``carry_out`` tells the strategy of the one that a request takes.
 
     Plugins are given as pairs of identity and instance; ``scorers`` are those of other distributions,
-    which the strategies have. ``now``: the clock; ``zones``: those of ``[zones]``, ``tiers``: those of
-    ``routing.least_tier``, and ``rules``: those of ``[[routing.rules]]``; ``has_rules``: whether there are any.
+    which the strategies have. ``now``: the clock; ``has_rules``: whether a filter reads headers and callers.
     ``filter_drops`` counts the candidates that each filter dropped. ``hand_over``: the plugin by which two engines
     serve a request, if there is one; ``hands_over``: whether a strategy makes use of it. ``others``: of aliases and
     fallbacks.
@@ -58,16 +52,11 @@ class Router:
         fallbacks: Mapping[str, Sequence[str]],
         scorers: Sequence[GuardedScorer] = (),
         now: Callable[[], float] = SYSTEM_CLOCK.now,
-        zones: Zones | None = None,
-        tiers: Tiers | None = None,
-        rules: Rules | None = None,
         hand_over: tuple[PluginId, Any] | None = None,
     ) -> None:
         self._now = now
-        self._zones = zones
-        self._tiers = tiers
-        self._rules = rules
-        self.has_rules = not (zones is None and tiers is None and rules is None)
+        self._marking = tuple([each for each in filters if type(each[1]).mark is not Filter.mark])
+        self.has_rules = bool(self._marking)
         self._extractors = tuple(
             SampledCall(plugin, (extractor if plugin.trusted else GuardedExtractor(plugin, extractor)).extract)
             for plugin, extractor in extractors
@@ -105,26 +94,20 @@ class Router:
         return requirements
 
     def apply_rules(self, requirements: Requirements, headers: Headers, *, rehearsal: bool = False) -> None:
-        """Set what zones, tiers and rules say of a request with these headers, when its caller is known.
+        """Have filters set what they read in these headers, when the caller of the request is known.
 
         A ``rehearsal`` counts for no rule's share.
         """
-        if self._zones is not None:
-            requirements.zones = self._zones.of(requirements.model, requirements.caller, headers)
-        effects = None
-        if self._rules is not None:
-            effects = self._rules.of(requirements.model, requirements.caller, headers, rehearsal=rehearsal)
-        if self._tiers is not None and (least := self._tiers.of(requirements.model)):
-            effects = msgspec.structs.replace(effects or RuleEffects(), least_tier=least)
-        requirements.rule_effects = effects
+        for plugin, filter in self._marking:
+            with plugin_errors(plugin):
+                filter.mark(requirements, headers, rehearsal)
 
     def why_not(self, requirements: Requirements, candidate: Candidate) -> str:
         """Why a request must not go to ``candidate``, whatever chose it; empty if it may."""
         if not self.has_rules:
             return ""
-        drops = self._filter_chain.drops(requirements, [candidate])
-        drop = drops.get(candidate.replica)
-        return drop.why if drop is not None and drop.filter in _NEVER_LEFT else ""
+        drop = self._filter_chain.drops(requirements, [candidate]).get(candidate.replica)
+        return drop.why if drop is not None and drop.filter in [each.type for each, _ in self._marking] else ""
 
     def choose(
         self,
