@@ -65,7 +65,6 @@ MODULES = {
         "continuation_job",
         "engine_job",
         "form_job",
-        "hand_over_job",
         "job",
     ),
     "gateway/enginehouse/relay/live": ("live_request",),

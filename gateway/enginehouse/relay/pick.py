@@ -33,7 +33,7 @@ class PickingJob(InferenceJob):
 
     among: Collection[str] | None = None
 
-    def route(self, failed: tuple[str, ...]) -> Route:
+    def route(self, failed: tuple[str, ...], *, alone: bool = False) -> Route:
         try:
             return super().route(failed)
         except ModelNotFound:

@@ -18,7 +18,6 @@ from enginehouse.relay.asides import Asides
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.heads import find_request_id
 from enginehouse.relay.jobs.engine_job import EngineCall, EngineJob
-from enginehouse.relay.jobs.hand_over_job import HandOverJob
 from enginehouse.relay.jobs.job import InferenceJob, Job
 from enginehouse.relay.live.live_request import LiveRequest, MovedStream, each_alone
 from enginehouse.relay.middleware import Opening
@@ -168,11 +167,8 @@ class Relay:
         decoded: InferenceRequest | None = None,
     ) -> RelayedRequest:
         request_id, context = self.request_id(headers), self.context
-        job = (
-            HandOverJob(context, path, headers, request_id)
-            if context.router.hands_over
-            else InferenceJob(context, path, headers, request_id)
-        )
+        job = InferenceJob(context, path, headers, request_id)
+        job.prepares = context.router.hands_over
         if context.gather:
             job.gathering = writer = GatheringWriter(writer)
         job.decoded, job.backend = decoded, backend

@@ -18,7 +18,6 @@ from enginehouse.relay.events.stream_check import BrokenStream, StreamCheck
 from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.heads import AnswerHead
 from enginehouse.relay.jobs.job import Job, Suspects
-from enginehouse.relay.jobs.pairs import pair_route
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
 
@@ -110,14 +109,11 @@ class ContinuationJob(Job):
         assert self.requirements is not None
         return self.requirements
 
-    def route(self, failed: tuple[str, ...]) -> Route:
+    def route(self, failed: tuple[str, ...], *, alone: bool = False) -> Route:
         """A route to the same model, because another one would give another answer."""
-        return pair_route(self, self._one_route, failed) if self.context.router.hands_over else self._one_route(failed)
-
-    def _one_route(self, failed: tuple[str, ...]) -> Route:
         assert self.requirements is not None
         model = self.requirements.model
-        route = super().route(failed)
+        route = super().route(failed, alone=alone)
         if route.chosen.model != model:
             raise CannotContinue(f"No other backend serves '{model}'")
         return route

@@ -67,7 +67,7 @@ class EngineJob(Job):
         check_model_name(self.call.model)
         return Requirements(model=self.call.model, path=self.call.target.partition("?")[0])
 
-    def route(self, failed: tuple[str, ...]) -> Route:
+    def route(self, failed: tuple[str, ...], *, alone: bool = False) -> Route:
         """Also raises ``NotLoaded``, and ``Forbidden`` if every engine of the model serves a forbidden one too."""
         route = super().route(failed)
         if not self.loads and route.chosen.state is not ReplicaState.READY:

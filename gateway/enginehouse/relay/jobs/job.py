@@ -289,13 +289,17 @@ class Job(ABC):
         except BaseException as error:
             log_plugin_failure(self.context.turns[0], "failed to follow a turn", error)
 
-    def route(self, failed: tuple[str, ...]) -> Route:
+    def route(self, failed: tuple[str, ...], *, alone: bool = False) -> Route:
         """Where to send the request, to none of the replicas that ``failed``. Raises ``RequestError`` if nowhere.
 
-        The trace, if there is one, keeps the figures of the decision.
+        A job that ``prepares`` gets two engines where the strategy and the plugin of hand-overs say so, but ``alone``
+        only one. The trace, if there is one, keeps the figures of the decision.
         """
         context, trace, requirements = self.context, self.trace, self.requirements
         assert requirements is not None
+        if self.prepares and not alone and context.router.hands_over:
+            find = partial(self.route, alone=True)
+            return context.router.choose_pair(requirements, context.fleet.snapshot, context.drivers, find, failed)
         snapshot = self._snapshot()
         traced_at = context.clock.now() if trace is not None else None
         try:

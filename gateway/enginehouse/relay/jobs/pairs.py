@@ -1,4 +1,4 @@
-"""The way of a request that two engines serve: its route, and its request to the engine that reads the prompt."""
+"""The request to the engine that reads the prompt for another one."""
 
 from __future__ import annotations
 
@@ -24,13 +24,6 @@ _LONGEST_S = 3600.0
 """The time limit of an engine that has none."""
 _TIMEOUT_S = 5.0
 """The time limit of a question to an engine."""
-
-
-def pair_route(job: Job, find: Callable[[tuple[str, ...]], Route], failed: tuple[str, ...]) -> Route:
-    """The route of ``find`` for ``job``, with two engines where the strategy and the plugin of hand-overs say so."""
-    context, requirements = job.context, job.requirements
-    assert requirements is not None
-    return context.router.choose_pair(requirements, context.fleet.snapshot, context.drivers, find, failed)
 
 
 async def prepare_pair(
