@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.domain.replica import Candidate, Health, ReplicaState, Route
+from enginehouse.domain.replica import Candidate, Health, ReplicaState
 from enginehouse.domain.request_facts import RequestFacts
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.interfaces.observers import RequestContents
@@ -83,6 +83,7 @@ class AsideJob(InferenceJob):
     """Has one try, after every request of a client. ``size``: of its body. ``on_end`` is called with its record."""
 
     hedges = False
+    keeps = False
     size: int
     on_end: SampledCall
 
@@ -93,9 +94,6 @@ class AsideJob(InferenceJob):
     @property
     def priority(self) -> int:
         return -1_000_000
-
-    def _continuable(self, route: Route, body: bytes) -> bytes:
-        return body
 
 
 class _NobodyReads(ResponseWriter):

@@ -31,6 +31,7 @@ class PickingJob(InferenceJob):
     ``among``: the addresses that it may go to, each with or without its port; ``None`` for all.
     """
 
+    keeps = False  # the gateway does not read its stream
     among: Collection[str] | None = None
 
     def route(self, failed: tuple[str, ...], *, alone: bool = False) -> Route:
@@ -51,10 +52,6 @@ class PickingJob(InferenceJob):
 
     def _counted(self, body: bytes) -> bytes:
         """``body`` as it is: the client would get the usage, if the gateway asked for it."""
-        return body
-
-    def _continuable(self, route: Route, body: bytes) -> bytes:
-        """``body`` as it is: the gateway does not read this stream, so it cannot continue it."""
         return body
 
 

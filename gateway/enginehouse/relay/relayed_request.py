@@ -114,9 +114,7 @@ class RelayedRequest(Request):
         """
         job = self.job
         with log_context.named(job):
-            job.admit(body, caller)
-            if job.context.addresses is not None:
-                job.admit_address(job.context.addresses, self.address)
+            job.admit(body, caller, self.address)
         return job.limit_lines
 
     def give_back(self) -> None:

@@ -161,9 +161,7 @@ class Request(LiveRequest):
         job = self.job
         log_context.request, log_context.thread = job, get_ident()  # ``named`` would take longer
         try:
-            job.admit(body, caller)
-            if job.context.addresses is not None:
-                job.admit_address(job.context.addresses, self.address)
+            job.admit(body, caller, self.address)
             self._dispatch.start()
             self._live_requests.routed += 1
         except RequestError as error:
@@ -203,7 +201,8 @@ class Request(LiveRequest):
         said = "engine_error" if outcome == "served" and status >= 400 else outcome
         costs = NO_ANSWER if said == "engine_error" and answer[2] is None else answer
         job.release(costs, model, left=status == CLIENT_LEFT and dispatch.sent > 0)
-        dispatch.end(outcome, error.message if error is not None else "")
+        dispatch.sender = None  # otherwise the cycle of the two waits for the garbage collector
+        dispatch.leave(outcome, error.message if error is not None else "")
         live_requests.live.pop(self, None)
         if outcome != WITHDRAWN:
             live_requests.ended(self, self._facts(status, said, error, answer))

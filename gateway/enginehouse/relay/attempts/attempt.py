@@ -13,6 +13,7 @@ from enginehouse.domain.replica import Route
 from enginehouse.domain.request_facts import AttemptFacts
 from enginehouse.domain.request_record import StreamGap
 from enginehouse.domain.tokens import Tokens
+from enginehouse.interfaces.strategies import Placement
 from enginehouse.relay.engine_memory import HeldAnswer
 from enginehouse.relay.heads import AnswerHead
 from enginehouse.relay.jobs.job import Job
@@ -26,6 +27,8 @@ from enginehouse.telemetry.answer_meter import AnswerSize
 
 _log = logging.getLogger("enginehouse.relay")
 NEVER: Final = float("inf")
+_UNFOLLOWED: Final = Placement()
+"""That of a strategy which does not follow its requests."""
 
 
 class Attempt:
@@ -63,13 +66,11 @@ class Attempt:
         self._limit = 0.0
         self._awaited = ""
         self._shortage: Overloaded | None = None
-        self._placement: Any = None
         self._heard = False
         self._load = load = route.chosen.load
         load.begin()
-        if route.placement is not None:
-            self._placement = route.placement
-            route.placement.queued()
+        self._placement: Any = _UNFOLLOWED if route.placement is None else route.placement
+        self._placement.queued()
 
     @property
     def waiting_since(self) -> float | None:
@@ -83,11 +84,10 @@ class Attempt:
 
     def follow(self) -> None:
         """Tell the placement of the route, which is carried out only now, how far the request is."""
-        self._placement = placement = self.route.placement
-        if placement is not None:
-            placement.queued()
-            if self.granted_at:
-                placement.granted()
+        self._placement = placement = _UNFOLLOWED if self.route.placement is None else self.route.placement
+        placement.queued()
+        if self.granted_at:
+            placement.granted()
 
     def send(self, receiver: Receiver, request: bytes, *, reuse: bool, upload: Upload | None = None) -> None:
         """Send ``request``, on a kept connection if ``reuse`` and there is one, and then ``upload`` as it comes."""
@@ -102,20 +102,20 @@ class Attempt:
 
     def hand_out(self) -> None:
         """Note that the request goes to the engine now, on somebody else's connection."""
-        if self.slot is None and self._placement is not None:
+        if self.slot is None:
             self._placement.granted()
         self.sent_at = self.upstream.clock.now()
 
     def begins_answer(self, now: float) -> None:
         """Note that the body of the answer begins ``now``. The request is not sent again, so its body is freed."""
         self.answered_at, self.body = now, b""
-        if self._placement is not None and not self._heard and (self.head is None or self.head.status < 400):
+        if not self._heard and (self.head is None or self.head.status < 400):
             self._heard = True
             self._placement.first_byte()
 
     def cache_line(self) -> bytes:
         """The header line that says how much of the prompt was cached; empty if the strategy does not know."""
-        prefix: PrefixFacts | None = self._placement.prefix if self._placement is not None else None
+        prefix: PrefixFacts | None = self._placement.prefix
         if prefix is None:
             return b""
         return b"x-enginehouse-cache: hit=%d/%d; why=%s\r\n" % (prefix.cached, prefix.tokens, prefix.why.encode())
@@ -123,7 +123,7 @@ class Attempt:
     def counted(self, answer: AnswerSize) -> None:
         """Note the size of the answer, which is whole and good."""
         _, events, tokens = answer
-        if self._placement is not None and self._heard and self.gap is None:
+        if self._heard and self.gap is None:
             if tokens is None and events:
                 tokens = Tokens(0, events)
             if tokens is not None:
@@ -139,8 +139,7 @@ class Attempt:
     def granted(self) -> None:
         """Note that the queue granted the attempt. The limit for all of the answer starts now."""
         self.granted_at = now = self.upstream.clock.now()
-        if self._placement is not None:
-            self._placement.granted()
+        self._placement.granted()
         total = self.upstream.timeouts.total
         self.total_deadline = now + total if total else NEVER
 
@@ -244,8 +243,7 @@ class Attempt:
         self._load.end()
         if self._held is not None:
             self._held.drop()
-        if self._placement is not None:
-            self._placement.ended()
+        self._placement.ended()
         slot, self.slot = self.slot, None  # otherwise the cycle of the two waits for the garbage collector
         if slot is not None:
             slot.release()
@@ -264,13 +262,13 @@ class Attempt:
         facts.began, facts.granted, facts.sent = self.began, self.granted_at, self.sent_at
         facts.first_byte, facts.ended = self.answered_at, upstream.clock.now()
         facts.gap = self.gap
-        facts.prefix = self._placement.prefix if self._placement is not None else None
+        facts.prefix = self._placement.prefix
         return facts
 
     def _send_on(self, connection: Connection, receiver: Receiver, request: bytes) -> None:
         self.connection = connection
         # Before: the engine's own span may begin while this process waits.
-        if self.slot is None and not self.sent_at and self._placement is not None:
+        if self.slot is None and not self.sent_at:
             self._placement.granted()
         self.sent_at = now = self.upstream.clock.now()
         connection.send(receiver, request)

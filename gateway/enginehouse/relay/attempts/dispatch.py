@@ -56,12 +56,12 @@ class Dispatch:
 
     ``attempt``: the current one. ``attempts``: those that have ended, in order. ``state``: what has failed so far.
     ``job``: the rest to be served. ``place``: in the waiting room, set while it waits for its model, and so has no
-    attempt.
+    attempt. ``sender``: ``None`` once the request has ended.
     """
 
     def __init__(self, job: Job, sender: AttemptSender) -> None:
         self.job = job
-        self._sender: AttemptSender | None = sender
+        self.sender: AttemptSender | None = sender
         self.state = _UNTRIED
         self.attempt: Attempt | None = None
         self.attempts: list[AttemptFacts] = []
@@ -106,11 +106,6 @@ class Dispatch:
         """Abort the current attempt, without another call of ``sender``."""
         if self.attempt is not None:
             self.attempt.cancel()
-
-    def end(self, outcome: str, why: str = "") -> None:
-        """End the current attempt, if there is one. Nothing may follow."""
-        self._sender = None  # otherwise the cycle of the two waits for the garbage collector
-        self.leave(outcome, why)
 
     def leave(self, outcome: str, why: str = "") -> None:
         """Leave the waiting room, or end the current attempt. A request that waits owns no attempt."""
@@ -281,8 +276,8 @@ class Dispatch:
     # --- an attempt begins
 
     def _fail(self, error: RequestError) -> None:
-        assert self._sender is not None
-        self._sender.fail(error)
+        assert self.sender is not None
+        self.sender.fail(error)
 
     def _follow(self, route: Route, body: bytes, waiting_since: float | None, routed_at: float | None = None) -> None:
         """Begin an attempt along ``route``, or wait for its model. Raises ``QueueFull``."""
@@ -306,20 +301,16 @@ class Dispatch:
 
     def _begin(self, route: Route, body: bytes, waiting_since: float | None, routed_at: float | None = None) -> None:
         job, chosen = self.job, route.chosen
-        context, requirements = job.context, job.requirements
-        assert requirements is not None
+        context = job.context
         if job.trace is not None:
             job.trace_lines = job.trace.lines(len(self.attempts))
         upstream = context.upstreams[chosen.backend]
         queue = None if chosen.proxied else context.queues.get(chosen.backend)
-        context.router.carry_out(requirements, route)
+        self.carry_out(route)
         # In a queue, the time for all of the answer does not run yet: ``granted`` starts it.
         self.attempt = attempt = Attempt(route, upstream, job.began if queue is None else NEVER, body)
         if routed_at is not None:
             attempt.began = routed_at
-        context.decisions.routed(job.request_id, requirements.caller, route)
-        if context.on_routed:
-            notify(context.on_routed, job.request_id.decode(), requirements, route)
         if queue is None:
             self._send()
         else:
@@ -328,9 +319,18 @@ class Dispatch:
             slot.keep_alive = job.keep_alive
             slot.take()
 
+    def carry_out(self, route: Route) -> None:
+        """Note that the job takes ``route`` now. Raises ``PluginFailed``."""
+        job, context, requirements = self.job, self.job.context, self.job.requirements
+        assert requirements is not None
+        context.router.carry_out(requirements, route)
+        context.decisions.routed(job.request_id, requirements.caller, route)
+        if context.on_routed:
+            notify(context.on_routed, job.request_id.decode(), requirements, route)
+
     def _send(self, *, prepared: bool = False) -> None:
         """Have the current attempt sent; first, a job that ``prepares`` is ``prepared``."""
-        attempt, sender, state = self.attempt, self._sender, self.state
+        attempt, sender, state = self.attempt, self.sender, self.state
         assert attempt is not None
         assert sender is not None
         if self.job.prepares and not prepared:

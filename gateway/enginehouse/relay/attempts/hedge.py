@@ -16,7 +16,6 @@ from enginehouse.relay.heads import AnswerHead
 from enginehouse.relay.retries import HedgeDelay
 from enginehouse.relay.upstream.connection import Receiver
 from enginehouse.scheduling.request_queue import RequestQueue
-from enginehouse.telemetry.observers import notify
 
 _OVERTAKEN: Final = "overtaken"
 """The outcome of an attempt whose rival was first to begin."""
@@ -164,9 +163,7 @@ class Hedge:
 
     def _race(self, route: Route, body: bytes, queue: RequestQueue | None) -> None:
         """Send the request to a second replica, if there is a place."""
-        job = self._dispatch.job
-        context, requirements = job.context, job.requirements
-        assert requirements is not None
+        job, context = self._dispatch.job, self._dispatch.job.context
         upstream = context.upstreams.get(route.chosen.backend)
         if upstream is None:  # a reload has removed it
             return
@@ -175,15 +172,12 @@ class Hedge:
             rival.end("unsent")
             return
         try:
-            context.router.carry_out(requirements, route)
+            self._dispatch.carry_out(route)
         except RequestError:
             rival.end("unsent")
             return
         rival.follow()
         context.budget.take(context.clock.now())
-        context.decisions.routed(job.request_id, requirements.caller, route)
-        if context.on_routed:
-            notify(context.on_routed, job.request_id.decode(), requirements, route)
         self._rival = rival
         self._send(rival, reuse=True)
 

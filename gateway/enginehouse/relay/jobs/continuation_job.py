@@ -142,9 +142,8 @@ class ContinuationJob(Job):
     def engine_path(self) -> str:
         return self.path if self.translator is None else self.translator.path
 
-    def request(self, upstream: Upstream, body: bytes) -> bytes:
-        ranked, told = self.ranked(upstream, body), self.caller_lines(upstream)
-        return upstream.post(self.engine_path, self.headers, self.request_id, ranked, self.trace_lines, told)
+    def request(self, upstream: Upstream, body: bytes, path: str = "") -> bytes:
+        return super().request(upstream, body, self.engine_path)
 
     def judge(self, route: Route, status: int, first_byte: float, suspects: Suspects) -> Suspects:
         """Only servers' errors count: the request is the gateway's own, and its time no measure of others."""

@@ -21,6 +21,7 @@ from enginehouse.routing.body.read import check_model_name
 _PATH: Final = "/:@"
 _SANDBOX: Final = b"content-security-policy: sandbox allow-scripts allow-forms allow-popups allow-downloads\r\n"
 """Takes the gateway's origin from a page (CSP 3, 6.3.2): its scripts may not call the gateway, and have no cookies."""
+_EXPECT_A_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 _IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # RFC 9110, 9.2.2
 
 
@@ -84,9 +85,10 @@ class EngineJob(Job):
     def body_for(self, route: Route) -> bytes:
         return self.body
 
-    def request(self, upstream: Upstream, body: bytes) -> bytes:
-        told = self.caller_lines(upstream)
-        return upstream.call(self.method, self.call.target, self.engine_headers, self.request_id, body, told)
+    def request(self, upstream: Upstream, body: bytes, path: str = "") -> bytes:
+        length = b"content-length: %d\r\n" % len(body) if body or self.method in _EXPECT_A_BODY else b""
+        asked = self.method, self.call.target, self.engine_headers, self.request_id
+        return upstream.head(*asked, length, self.caller_lines(upstream), encoded=True) + body
 
     def client_lines(self, lines: bytes, upstream: Upstream) -> bytes:
         """Keeps redirects and cookies of the engine below the path at which the client finds it.

@@ -62,8 +62,10 @@ class UploadJob(FormJob):
     def _find_model(self) -> FormModel:
         return self._reader.found()
 
-    def request(self, upstream: Upstream, body: bytes) -> bytes:
+    def request(self, upstream: Upstream, body: bytes, path: str = "") -> bytes:
         """The request as far as ``body`` goes, whose model may have another length than the client's."""
-        length = None if self._length is None else self._length + len(body) - len(self.body)
-        told = self.caller_lines(upstream)
-        return upstream.post_head(self.path, self.engine_headers, self.request_id, length, told) + self._framed(body)
+        framing = b"transfer-encoding: chunked\r\n"
+        if self._length is not None:
+            framing = b"content-length: %d\r\n" % (self._length + len(body) - len(self.body))
+        asked = "POST", self.path, self.engine_headers, self.request_id
+        return upstream.head(*asked, framing, self.caller_lines(upstream)) + self._framed(body)

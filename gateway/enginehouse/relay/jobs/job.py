@@ -17,7 +17,6 @@ from enginehouse.domain.requirements import InferenceRequest, Requirements
 from enginehouse.domain.ticket import Ticket
 from enginehouse.domain.tokens import Tokens
 from enginehouse.fleet.health import REFUSALS, EngineVerdict, verdict
-from enginehouse.interfaces.accounting import ClientAddresses
 from enginehouse.interfaces.authenticators import AdmittedCaller, Reserved
 from enginehouse.interfaces.continuers import KeptStream
 from enginehouse.interfaces.protocols import TranslatedRequest
@@ -233,8 +232,11 @@ class Job(ABC):
         """Make the body for ``route``, if that takes time. Raises ``RequestError`` if the engine cannot use it."""
         return self.body_for(route)
 
-    def admit(self, body: bytes, caller: AdmittedCaller | None) -> None:
-        """Take the whole request, within the limits of ``caller``. Raises ``RequestError``."""
+    def admit(self, body: bytes, caller: AdmittedCaller | None, address: str | None = None) -> None:
+        """Take the whole request, within the limits of ``caller``, and of its client's ``address`` if that is given.
+
+        Raises ``RequestError``.
+        """
         self.began = self.context.clock.now()
         self.body = body
         self.caller = caller  # first: the record of a refused request names it
@@ -253,14 +255,12 @@ class Job(ABC):
                 raise
             except BaseException as error:
                 raise plugin_failed(self.context.counted_by, error) from error
-
-    def admit_address(self, addresses: ClientAddresses, address: str) -> None:
-        """Take the request within the limits of its client's address. Raises ``RateLimited``."""
-        assert self.requirements is not None
-        with plugin_errors(self.context.counted_by):
-            reserved = addresses.admit(address, self.headers, self.requirements, self.answer_limit)
-            if reserved is not None:
-                self._reserved, self.limit_lines = (*self._reserved, reserved), self.limit_lines or reserved.lines
+        addresses = self.context.addresses
+        if addresses is not None and address is not None:
+            with plugin_errors(self.context.counted_by):
+                reserved = addresses.admit(address, self.headers, requirements, self.answer_limit)
+                if reserved is not None:
+                    self._reserved, self.limit_lines = (*self._reserved, reserved), self.limit_lines or reserved.lines
 
     def release(self, answer: AnswerSize, model: str, *, left: bool = False) -> None:
         """Count the request out, with the ``answer`` of ``model``, if ``admit`` has counted it in.
@@ -356,9 +356,12 @@ class Job(ABC):
     def body_for(self, route: Route) -> bytes:
         """The body as the engine at the end of ``route`` gets it. Raises ``InvalidRequest``."""
 
-    @abstractmethod
-    def request(self, upstream: Upstream, body: bytes) -> bytes:
-        """The whole request as it is written to an engine."""
+    def request(self, upstream: Upstream, body: bytes, path: str = "") -> bytes:
+        """The whole request as it is written to an engine; ``path``: if not the client's own."""
+        told = b""
+        if self.caller is not None:
+            body, told = self.ranked(upstream, body), self.caller_lines(upstream)
+        return upstream.post(path or self.path, self.headers, self.request_id, body, self.trace_lines, told)
 
     @abstractmethod
     def judge(self, route: Route, status: int, first_byte: float, suspects: Suspects) -> Suspects:
@@ -394,8 +397,9 @@ _WITH_USAGE: Final = b'{"include_usage":true}'
 
 
 class InferenceJob(Job):
-    """A ``POST`` that is routed by its body."""
+    """A ``POST`` that is routed by its body. ``keeps``: another engine can go on with its stream."""
 
+    keeps: ClassVar[bool] = True
     method = "POST"
     repeatable = True
     raw = False
@@ -462,7 +466,7 @@ class InferenceJob(Job):
         self.history = None
         protocol = None if path in CHUNKED else context.protocols.get(path)
         has_no_form = protocol is None and path not in CHUNKED
-        if continuer is None or has_no_form or self.broken_stream(chosen.model) == "error":
+        if continuer is None or has_no_form or not self.keeps or self.broken_stream(chosen.model) == "error":
             return body
         if len(context.fleet.snapshot.candidates(chosen.model)) < 2:
             queue = context.queue_of(chosen)
@@ -474,12 +478,6 @@ class InferenceJob(Job):
         driven, share = driver.continuation, context.continuation_share
         self.history, body = continuer.keep(path, body, driven, share, protocol, context.knows_model)
         return body
-
-    def request(self, upstream: Upstream, body: bytes) -> bytes:
-        told = b""
-        if self.caller is not None:
-            body, told = self.ranked(upstream, body), self.caller_lines(upstream)
-        return upstream.post(self.path, self.headers, self.request_id, body, self.trace_lines, told)
 
     def judge(self, route: Route, status: int, first_byte: float, suspects: Suspects) -> Suspects:
         fleet, chosen = self.context.fleet, route.chosen

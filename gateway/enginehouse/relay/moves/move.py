@@ -176,12 +176,10 @@ class Move:
 
     def _send(self, *, reuse: bool = True) -> None:
         assert self._question is not None
-        job, asked, upstream = self._stream.job, self._question, self._attempt.upstream
+        job, asked = self._stream.job, self._question
         if job.trace is not None:
             job.trace_lines = job.trace.lines(self._stream.attempts_ended + 1)  # the source's is the current one
-        body, told = job.ranked(upstream, asked.body), job.caller_lines(upstream)
-        request = upstream.post(asked.path, job.headers, job.request_id, body, job.trace_lines, told)
-        self._attempt.send(self, request, reuse=reuse)
+        self._attempt.send(self, job.request(self._attempt.upstream, asked.body, asked.path), reuse=reuse)
 
     def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
         try:

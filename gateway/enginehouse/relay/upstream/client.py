@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from enginehouse.aio.timeouts import run_within
 from enginehouse.domain.errors import NotFound, Overloaded, UpstreamError, UpstreamTimeout
 from enginehouse.interfaces.drivers import EngineResponse
-from enginehouse.relay.engine_memory import FULL, EngineShare
+from enginehouse.relay.engine_memory import FULL, HeldAnswer
 from enginehouse.relay.events.sse import LARGEST_HELD, is_whole, read_events, whole_events
 from enginehouse.relay.heads import AnswerHead, read_lines
 from enginehouse.relay.upstream.connection import Connection
@@ -50,21 +50,16 @@ class Client:
         self._timeout = timeout
         self._largest = largest
 
-    def request(self, method: str, path: str, body: bytes = b"") -> Coroutine[Any, Any, EngineResponse]:
+    async def request(self, method: str, path: str, body: bytes = b"") -> EngineResponse:
         """Send a request and read the whole answer.
 
         Raises ``UpstreamError``, also for an answer that is too large, ``UpstreamTimeout`` for one that is late, and
         ``Overloaded`` if there is no room for it.
         """
-        if self._timeout is None:
-            return self._request(method, path, body)
-        return self._within(self._timeout, method, path, body)
-
-    async def _within(self, seconds: float, method: str, path: str, body: bytes) -> EngineResponse:
         try:
-            return await run_within(seconds, self._request(method, path, body))
+            return await run_within(self._timeout, self._request(method, path, body))
         except TimeoutError:
-            raise UpstreamTimeout(f"no answer from {self._upstream.name} in {seconds:g} s") from None
+            raise UpstreamTimeout(f"no answer from {self._upstream.name} in {self._timeout:g} s") from None
 
     async def follow(self, path: str, on_event: Callable[[bytes], None]) -> None:
         """Call ``on_event`` with the data of each server-sent event of ``GET path``, on a connection of its own.
@@ -95,22 +90,22 @@ class Client:
         request = self._upstream.fixed(method, path, pool) + content + length + body
         usual = _LARGEST_LIST if path.partition("?")[0].endswith(_LISTS) else _LARGEST
         most = (self._largest or usual) + _PER_BYTE * len(body)
-        share = EngineShare(self._upstream.outside.engine_memory, "question", most)
+        held = HeldAnswer(self._upstream.outside.engine_memory, "question", most)
         kept, response = pool.take(), None
         try:
             if kept is not None:
                 with contextlib.suppress(_Stale):
-                    response = await _ask(kept, request, share)
+                    response = await _ask(kept, request, held)
             if response is None:
-                response = await _ask(await pool.connect(), request, share)
+                response = await _ask(await pool.connect(), request, held)
         finally:
-            share.give_back()
+            held.drop()
         self.last = f"{method} {path} answered {response.status}"
         return response
 
 
-async def _ask(connection: Connection, request: bytes, share: EngineShare) -> EngineResponse:
-    answer = _WholeAnswer(share)
+async def _ask(connection: Connection, request: bytes, held: HeldAnswer) -> EngineResponse:
+    answer = _WholeAnswer(held)
     connection.send(answer, request)
     try:
         return await answer.done
@@ -124,27 +119,23 @@ class _Stale(Exception):
 
 
 class _WholeAnswer:
-    """Collects an answer, which takes its ``share`` of the memory."""
+    """Collects an answer in what is ``held``."""
 
-    def __init__(self, share: EngineShare) -> None:
+    def __init__(self, held: HeldAnswer) -> None:
         self.done: asyncio.Future[EngineResponse] = asyncio.get_running_loop().create_future()
         self._head: AnswerHead | None = None
-        self._body = bytearray()  # a list of small pieces would take many times their bytes
-        self._share = share
+        self._held = held
 
     def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
         self._head = head or self._head
         if self.done.done():
             return
-        if why := self._share.take(len(body)):
-            self.done.set_exception(
-                Overloaded(why) if why is FULL else UpstreamError(f"its answer is too large: {why}")
-            )
-            return
-        self._body += body
-        if complete and self._head is not None:
-            body = bytes(self._body)
-            self.done.set_result(EngineResponse(self._head.status, read_lines(self._head.lines), body))
+        if why := self._held.add(body):
+            problem = Overloaded(why) if why is FULL else UpstreamError(f"its answer is too large: {why}")
+            self.done.set_exception(problem)
+        elif complete and self._head is not None:
+            answer = EngineResponse(self._head.status, read_lines(self._head.lines), self._held.take())
+            self.done.set_result(answer)
 
     def broken(self, why: str, *, stale: bool) -> None:
         if not self.done.done():

@@ -24,7 +24,6 @@ from enginehouse.relay.upstream.connection import Connection
 from enginehouse.relay.upstream.outside import Origin, Outside
 
 _UNSEEN: Final = CREDENTIALS | {CALLER, PRIORITY}
-_EXPECT_A_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 _REACHING = ("url", "driver", "verify_tls", "api_key", "pass_authorization", "pass_caller")
 _GRACE_S: Final = 0.02
 """After so long without use, idle connections above ``most_idle`` are closed."""
@@ -215,24 +214,25 @@ class Upstream:
         head = fixed + lines + trace_lines + caller_lines  # mypyc builds what follows without Python's formatting
         return b"%sx-request-id: %s\r\ncontent-length: %d\r\n\r\n%s" % (head, request_id, len(body), body)
 
-    def post_head(
-        self, path: str, headers: Headers, request_id: bytes, length: int | None, caller_lines: bytes
+    def head(
+        self,
+        method: str,
+        target: str,
+        headers: Headers,
+        request_id: bytes,
+        framing: bytes,
+        caller_lines: bytes,
+        *,
+        encoded: bool = False,
     ) -> bytes:
-        """The head of a ``POST`` whose body follows: of ``length`` bytes, or in chunks if that is ``None``."""
-        framing = b"transfer-encoding: chunked" if length is None else b"content-length: %d" % length
-        lines = passing_lines(headers, self._withheld) + caller_lines
-        return b"%s%sx-request-id: %s\r\n%s\r\n\r\n" % (self.fixed("POST", path), lines, request_id, framing)
+        """The head of a request on behalf of a client. ``framing``: the header lines that say where its body ends.
 
-    def call(
-        self, method: str, target: str, headers: Headers, request_id: bytes, body: bytes, caller_lines: bytes
-    ) -> bytes:
-        """A whole request of any method on behalf of a client, who gets the answer as the engine encodes it.
-
-        ``target`` is a path and perhaps a query, as they stand on the wire.
+        ``target`` is a path and perhaps a query, as they stand on the wire. ``encoded``: the client gets the answer as
+        the engine encodes it.
         """
-        lines = passing_lines(headers, self._withheld - {b"accept-encoding"}) + caller_lines
-        length = b"content-length: %d\r\n" % len(body) if body or method in _EXPECT_A_BODY else b""
-        return b"%s%sx-request-id: %s\r\n%s\r\n%s" % (self.fixed(method, target), lines, request_id, length, body)
+        withheld = self._withheld - {b"accept-encoding"} if encoded else self._withheld
+        lines = passing_lines(headers, withheld) + caller_lines
+        return b"%s%sx-request-id: %s\r\n%s\r\n" % (self.fixed(method, target), lines, request_id, framing)
 
     def handshake(self, headers: Headers, request_id: bytes, caller_lines: bytes) -> Headers:
         """The headers of a WebSocket's handshake on behalf of a client."""
