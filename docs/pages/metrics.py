@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from enginehouse.config.schema import PluginSettings
 from enginehouse.domain.metric_info import MetricInfo
 from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.telemetry.metric_list import ALL
+from enginehouse_metrics.metric_list import ALL
 
 _HEAD = """\
 # Metrics

@@ -20,8 +20,9 @@ from enginehouse.relay.context import RelayContext
 from enginehouse.relay.relay import Relay
 from enginehouse.routing_facts import Reason
 from enginehouse.services import MetricInfo
-from enginehouse.telemetry import metric_list as metrics
-from enginehouse.telemetry.counters import HISTOGRAMS, OTHER, Counters, Histogram, KeyCounts
+from enginehouse.telemetry import metric_list as counted
+from enginehouse.telemetry.counters import OTHER, Counters, Histogram, KeyCounts
+from enginehouse_metrics import metric_list as metrics
 
 Labels = tuple[str, ...]
 
@@ -94,7 +95,7 @@ def _of_requests(relay: Relay) -> Iterator[Metric]:
     yield numbers(metrics.REQUESTS, _from_zero(_born_requests(context), _statuses(counters)))
     yield numbers(metrics.LIVE, [([], len(relay.live))])
     yield numbers(metrics.ENGINE_BYTES, [([], relay.context.engine_memory.held)])
-    for name, metric in HISTOGRAMS:
+    for name, metric in metrics.HISTOGRAMS.items():
         yield histograms(metric, (([backend, model], getattr(each, name)) for backend, model, each in counters))
     yield numbers(metrics.INPUT_TOKENS, _of_keys(counters, lambda counts: counts.input_tokens))
     yield numbers(metrics.CACHED_TOKENS, _of_keys(counters, lambda counts: counts.cached_tokens))
@@ -203,14 +204,14 @@ def _born_counters(context: RelayContext) -> Mapping[MetricInfo, Iterable[Labels
     """The labels of what is rare, from the start: a rate wants a value before the first event."""
     hedges = _backends(context, *_HEDGES) if context.hedging is not None else ()
     return {
-        metrics.REFUSED: _refusals(context),
-        metrics.EVICTIONS: ((replica,) for replica in _launched(context)),
-        metrics.RETRIES: _backends(context),
-        metrics.RETRIES_REFUSED: _REFUSED_RETRIES,
-        metrics.HEDGES: hedges,
-        metrics.STALE: _backends(context),
-        metrics.CONTINUATIONS: _backends(context, *_CONTINUATIONS),
-        metrics.RECORDS_DROPPED: [()],
+        counted.REFUSED: _refusals(context),
+        counted.EVICTIONS: ((replica,) for replica in _launched(context)),
+        counted.RETRIES: _backends(context),
+        counted.RETRIES_REFUSED: _REFUSED_RETRIES,
+        counted.HEDGES: hedges,
+        counted.STALE: _backends(context),
+        counted.CONTINUATIONS: _backends(context, *_CONTINUATIONS),
+        counted.RECORDS_DROPPED: [()],
     }
 
 

@@ -13,9 +13,9 @@ from enginehouse import Service
 from enginehouse.config.schema import PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.services import MetricInfo
-from enginehouse.telemetry.metric_list import ALL
 from enginehouse_callers import Callers
 from enginehouse_kit.testing import FakeServiceGateway
+from enginehouse_metrics.metric_list import ALL
 
 _REGISTRY = load_plugins(PluginSettings(enabled=[])).registry
 

@@ -6,7 +6,7 @@
     answer_meter        counts an answer while it passes
     tracer              decides which requests are traced
     trace_context       reads the trace of a client, and writes the one for engines
-    metric_list         all metrics, with their labels and meanings
+    metric_list         the metrics of what is rare, with their labels and meanings
     counters            counters and histograms of finished requests
     counter_transfer    moves what a worker has counted to the owner
     model_totals        what plugins that keep figures read

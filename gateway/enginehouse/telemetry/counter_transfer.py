@@ -72,7 +72,7 @@ def add(counters: Counters, totals: CountedTotals) -> None:
     counters.unrouted_failed += totals.unrouted_failed
     for each in totals.series:
         series = counters.series(each.backend, each.model)
-        for (name, _), counted in zip(HISTOGRAMS, each.histograms, strict=True):
+        for name, counted in zip(HISTOGRAMS, each.histograms, strict=True):
             _add_histogram(getattr(series, name), counted)
         for keyed in each.keys:
             _add_key(counters.key_counts(series, keyed.key), keyed)
@@ -92,7 +92,7 @@ def _add_histogram(histogram: Histogram, counted: HistogramCounts) -> None:
 
 
 def _series(backend: str, model: str, series: Series) -> SeriesTotals:
-    histograms = [_counts(getattr(series, name)) for name, _ in HISTOGRAMS]
+    histograms = [_counts(getattr(series, name)) for name in HISTOGRAMS]
     return SeriesTotals(backend, model, histograms, [_key(key, counts) for key, counts in series.keys.items()])
 
 

@@ -104,20 +104,12 @@ class KeyCounts:
             self._row = 0
 
 
-HISTOGRAMS: Final[tuple[tuple[str, metrics.MetricInfo], ...]] = (
-    ("duration", metrics.DURATION),
-    ("first_byte", metrics.FIRST_BYTE),
-    ("first_token", metrics.FIRST_TOKEN),
-    ("inter_token", metrics.INTER_TOKEN),
-    ("overhead", metrics.OVERHEAD),
-    ("routing", metrics.ROUTING),
-    ("queue_wait", metrics.QUEUE_WAIT),
-)
-"""The histograms of ``Series`` by their attributes, in the order of the page."""
+HISTOGRAMS: Final = ("duration", "first_byte", "first_token", "inter_token", "overhead", "routing", "queue_wait")
+"""The attributes of ``Series`` that are histograms."""
 
 
 class Series:
-    """Counters and histograms of one model on one backend. ``metric_list`` describes each.
+    """Counters and histograms of one model on one backend.
 
     ``keys``: what each key has had, by its name; empty without keys.
     """
@@ -228,7 +220,7 @@ class Counters:
         for metric in observer.metrics:
             if metric.kind == "gauge":
                 raise ValueError(f"{metric.name} is a gauge: only counters and histograms add up")
-            if any(each.name == metric.name for each in (*metrics.ALL, *self.by_metric) if each != metric):
+            if any(each.name == metric.name for each in self.by_metric if each != metric):
                 raise ValueError(f"another metric has the name {metric.name}")
             self._declare(metric)
         observer.use_figures(self)

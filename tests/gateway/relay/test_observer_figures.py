@@ -107,7 +107,7 @@ async def test_series_above_the_most_count_as_others(house: OpenGateway, engine:
     [
         (SEEN._replace(kind="gauge"), "acme_seen is a gauge"),
         ("acme_seen", "Error: "),
-        (metric_list.REQUESTS._replace(labels=()), "another metric has the name enginehouse_requests"),
+        (metric_list.REFUSED._replace(labels=()), "another metric has the name enginehouse_refused"),
     ],
 )
 def test_a_metric_that_cannot_be_counted_is_refused(metric: Any, problem: str) -> None:

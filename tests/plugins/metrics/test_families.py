@@ -22,9 +22,10 @@ from enginehouse.config.routing import MirrorSettings, RoutingSettings
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.telemetry import metric_list
+from enginehouse.telemetry import metric_list as counted
 from enginehouse.telemetry.counters import Counters, Histogram
 from enginehouse_kit.testing import request_record
+from enginehouse_metrics import metric_list
 from enginehouse_metrics.engines import MetricsPage
 from enginehouse_metrics.families import families, histograms, numbers
 from enginehouse_metrics.merged_pages import merged
@@ -146,7 +147,7 @@ def test_metrics_for_otlp_have_separate_buckets_and_no_total() -> None:
     for seconds in (0.1, 0.2, 0.7, 5.0):
         histogram.observe(seconds)
     families = [
-        numbers(metric_list.RETRIES, [(["a"], 3)]),
+        numbers(counted.RETRIES, [(["a"], 3)]),
         histograms(metric_list.DURATION, [(["a", "m"], histogram), (["b", "m"], histogram)]),
     ]
     batch = MetricBatch(2, 1, [as_record(family) for family in families])
