@@ -139,7 +139,7 @@ def _of_fleet(relay: Relay, engines: ManagedEngines) -> Iterator[Metric]:
     yield numbers(metrics.LATENCY, (([each.name], each.avg_latency_ms / 1000) for each in backends))
     yield numbers(metrics.ERROR_SHARE, (([each.name], each.error_share) for each in backends))
     yield numbers(metrics.GPU_MEMORY, _gpus(engines))
-    used = (([each.host, str(each.gpu)], each.utilization) for each in engines.gpus())
+    used = (([host, str(gpu.index)], gpu.utilization) for host, gpu, _ in engines.gpus())
     yield numbers(metrics.GPU_UTILIZATION, ((labels, share) for labels, share in used if share is not None))
     yield numbers(metrics.REPLICA_STATE, _states(relay))
     yield numbers(metrics.QUEUE_DEPTH, _depths(relay, engines))
@@ -148,9 +148,9 @@ def _of_fleet(relay: Relay, engines: ManagedEngines) -> Iterator[Metric]:
 
 
 def _gpus(engines: ManagedEngines) -> Numbers:
-    for each in engines.gpus():
-        yield [each.host, str(each.gpu), "used"], each.used
-        yield [each.host, str(each.gpu), "free"], each.free
+    for host, gpu, _ in engines.gpus():
+        yield [host, str(gpu.index), "used"], gpu.used
+        yield [host, str(gpu.index), "free"], gpu.free
 
 
 def _depths(relay: Relay, engines: ManagedEngines) -> Numbers:

@@ -20,7 +20,7 @@ from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.routing.body.read import end_user, read_request
 from enginehouse.routing_facts import Explanation
-from enginehouse.scheduling.scheduling_rules import host_facts
+from enginehouse.scheduling.scheduling_rules import facts_of_hosts
 from enginehouse.tickets import SwapPlan
 from enginehouse_kit.rescheduling import ClusterView
 from enginehouse_kit.swap_plans import explain_swap
@@ -81,7 +81,7 @@ class OfflineGateway(ConfiguredPlugins):
     def explain_swap(self, target: str, running: Sequence[str]) -> SwapPlan:
         """Which of the models ``running``, the least recently used first, would stop so that ``target`` can run."""
         model = self._config().models.get(target)
-        host = host_facts(self._config(), model.hosts[0] if model else LOCAL_HOST)
+        host = facts_of_hosts(self._config())(model.hosts[0] if model else LOCAL_HOST)
         return explain_swap(build_swapper(self._config(), self._registry, host), host, target, running)
 
 

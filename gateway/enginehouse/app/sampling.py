@@ -82,8 +82,8 @@ def gauges(relay: Relay, engines: ManagedEngines) -> Iterator[Gauge]:
         for each in candidates:
             if each.replica in sizes and each.state not in AT_REST:
                 yield "engine_memory", "backend", each.backend, sizes[each.replica]
-    for gpu in engines.gpus():
-        name = f"{gpu.host}:{gpu.gpu}"
+    for host_name, gpu, _ in engines.gpus():
+        name = f"{host_name}:{gpu.index}"
         yield "gpu_memory", "gpu", name, gpu.used
         if gpu.utilization is not None:
             yield "gpu_utilization", "gpu", name, gpu.utilization

@@ -420,15 +420,16 @@ class UpstreamTimeout(RequestError, status=504, code="upstream_timeout"):
 
 def all_codes() -> tuple[str, ...]:
     """Every code that an error object may have."""
-    return tuple(dict.fromkeys(each.code for each in _kinds(RequestError)))
+    return tuple(dict.fromkeys(each.code for each in kinds_of(RequestError)))
 
 
 def status_of(code: str) -> int:
     """The HTTP status of errors with this ``code``; 500 for an unknown one."""
-    return next((each.status for each in _kinds(RequestError) if each.code == code), RequestError.status)
+    return next((each.status for each in kinds_of(RequestError) if each.code == code), RequestError.status)
 
 
-def _kinds(base: type[RequestError]) -> Iterator[type[RequestError]]:
+def kinds_of(base: type[RequestError]) -> Iterator[type[RequestError]]:
+    """``base``, and all classes below it."""
     yield base
     for each in base.__subclasses__():
-        yield from _kinds(each)
+        yield from kinds_of(each)

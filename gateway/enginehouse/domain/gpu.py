@@ -21,17 +21,3 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     processes: dict[int, int] = {}
     utilization: float | None = None
     """The share of the last moments in which it worked, from 0 to 1; ``None`` if that is not known."""
-
-
-class GpuStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU as operators see it: its memory in bytes, and the replicas whose engines use it."""
-
-    host: str
-    gpu: int
-    name: str
-    uuid: str
-    total: int
-    used: int
-    free: int
-    utilization: float | None = None
-    replicas: list[str]

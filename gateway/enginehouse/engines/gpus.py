@@ -7,11 +7,12 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.config.schema import HostSettings
 from enginehouse.domain.errors import ConfigError, PluginFailed
-from enginehouse.domain.gpu import Gpu, GpuStatus
+from enginehouse.domain.gpu import Gpu
 from enginehouse.interfaces.launchers import Launcher
 
 _log = logging.getLogger(__name__)
@@ -25,6 +26,14 @@ _SECOND_TRIES_S = (0.5, 1.0, 2.0, 4.0)
 """The longest waits before second tries, within so many seconds of the end of another engine."""
 _STILL_BYTES = 16 << 20
 """Memory that becomes free more slowly than this within a pause is not that of an engine that has just ended."""
+
+
+class HostGpu(NamedTuple):
+    """A GPU of a host, and the replicas whose engines use it."""
+
+    host: str
+    gpu: Gpu
+    replicas: Sequence[str]
 
 
 class Gpus:
@@ -67,22 +76,10 @@ class Gpus:
                 self._take(self._read())
         return sum(gpu.total for gpu in self._all if gpu.index in allowed) or None
 
-    def status(self, host: str) -> Sequence[GpuStatus]:
-        """The last reading, as operators see it."""
-        return [
-            GpuStatus(
-                host=host,
-                gpu=gpu.index,
-                name=gpu.name,
-                uuid=gpu.uuid,
-                total=gpu.total,
-                used=gpu.used,
-                free=gpu.free,
-                utilization=gpu.utilization,
-                replicas=[replica for replica, gpus in self._assigned.items() if gpu.index in gpus],
-            )
-            for gpu in self.now
-        ]
+    def status(self, host: str) -> Sequence[HostGpu]:
+        """The last reading."""
+        assigned = self._assigned.items()
+        return [HostGpu(host, gpu, [each for each, gpus in assigned if gpu.index in gpus]) for gpu in self.now]
 
     async def refresh(self) -> None:
         """Read the GPUs. If that fails, or finds none any more, what was read last stays."""

@@ -12,11 +12,11 @@ from enginehouse.aio.tasks import BackgroundTasks, wait_for_first
 from enginehouse.config.routing import Aliases
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import InvalidRequest, ModelNotFound, ReplicaLost, RequestError, ShuttingDown
-from enginehouse.domain.gpu import GpuStatus
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.domain.ticket import Ticket
 from enginehouse.engines.engine import Engine
 from enginehouse.engines.engine_cache import CacheFolders, MakeKeeper
+from enginehouse.engines.gpus import HostGpu
 from enginehouse.engines.host import Host, HostChange, HostMemory, host_memory
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.launches import Ports
@@ -271,7 +271,7 @@ class ManagedEngines:
         """What is known of launched models from their files, by model."""
         return {model: found for host in self._hosts.values() for model, found in host.model_facts().items()}
 
-    def gpus(self) -> Sequence[GpuStatus]:
+    def gpus(self) -> Sequence[HostGpu]:
         """The GPUs of every host, as they were some seconds ago."""
         return [gpu for host in self._hosts.values() for gpu in host.gpus.status(host.name)]
 

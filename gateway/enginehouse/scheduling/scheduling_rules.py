@@ -22,13 +22,11 @@ def host_names(config: Config) -> Sequence[str]:
     return list(dict.fromkeys([LOCAL_HOST, *config.hosts]))
 
 
-def host_facts(config: Config, host: str) -> HostFacts:
-    """``host`` as schedulers and swappers see it, without measurements."""
-    return facts_of_hosts(config)(host)
-
-
 def facts_of_hosts(config: Config) -> Callable[[str], HostFacts]:
-    """``host_facts`` for any host of ``config``. Models are looked at once for all of them."""
+    """Any host of ``config`` as schedulers and swappers see it, without measurements.
+
+    Models are looked at once for all of them.
+    """
     replicas: dict[str, dict[str, HostedReplica]] = {}
     for name, model in config.models.items():
         for backend, place in model.backends(name).items():

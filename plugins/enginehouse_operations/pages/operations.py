@@ -14,6 +14,8 @@ from enginehouse.routing.body.read import end_user, read_request
 from enginehouse_operations.pages.live_view import LiveView, ended_request
 from enginehouse_operations.pages.reading import gateway_of, read_body, read_limit
 
+_OF_GPUS = ("name", "uuid", "total", "used", "free", "utilization")
+
 
 class _MoveOrder(msgspec.Struct):
     """The body of ``/api/requests/{id}/move``."""
@@ -32,7 +34,15 @@ async def _status(request: Request) -> Response:
         "replicas": LiveView(gateway).status_rows(),
         "hosts": engines.memory(),
         "learned": relay.context.router.strategies.learned(),
-        "gpus": engines.gpus(),
+        "gpus": [
+            {
+                "host": host,
+                "gpu": gpu.index,
+                **{fact: getattr(gpu, fact) for fact in _OF_GPUS},
+                "replicas": replicas,
+            }
+            for host, gpu, replicas in engines.gpus()
+        ],
     }
     return json_response(facts)
 

@@ -15,7 +15,7 @@ from enginehouse.cli import enginehouse
 from enginehouse.config.load_config import load_config
 from enginehouse.config.schema import Config
 from enginehouse.errors import LoadFailed, NotFound
-from enginehouse.scheduling.scheduling_rules import host_facts, host_names, swapper_parameters
+from enginehouse.scheduling.scheduling_rules import facts_of_hosts, host_names, swapper_parameters
 from enginehouse.tickets import HostedReplica
 
 CONFIG = """
@@ -90,7 +90,7 @@ def explain(run: Run) -> Callable[..., dict[str, Any]]:
 def test_a_host_has_every_replica_that_is_launched_on_it(load: Callable[[str], Config]) -> None:
     config = load(CONFIG)
 
-    local = host_facts(config, "local")
+    local = facts_of_hosts(config)("local")
     assert (local.name, local.memory, local.elsewhere) == ("local", 24 * 1024**3, frozenset({"distant", "remote"}))
     assert list(local.replicas) == [
         "small@small",
@@ -102,8 +102,8 @@ def test_a_host_has_every_replica_that_is_launched_on_it(load: Callable[[str], C
         replica="small@small", model="small", memory=6 * 1024**3, priority=10, concurrency=4
     )
     assert local.replicas["always@always"].pin
-    assert [*host_facts(config, "far").replicas] == ["distant@distant"]
-    assert host_facts(config, "far").memory is None
+    assert [*facts_of_hosts(config)("far").replicas] == ["distant@distant"]
+    assert facts_of_hosts(config)("far").memory is None
 
 
 def test_the_local_host_is_always_there(load: Callable[[str], Config]) -> None:

@@ -12,7 +12,7 @@ from enginehouse.config.schema import Config, ModelSettings
 from enginehouse.errors import LoadFailed, PluginFailed
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.scheduling.guarded_swapper import GuardedSwapper
-from enginehouse.scheduling.scheduling_rules import host_facts
+from enginehouse.scheduling.scheduling_rules import facts_of_hosts
 from enginehouse.tickets import HostedReplica, HostFacts, SwapPlan
 from tests.support.plugins import Install
 
@@ -144,8 +144,8 @@ def test_the_gateway_guards_what_a_plugin_registers(install: Install) -> None:
         scheduling=SchedulingSettings(swapper="greedy"),
     )
     registry = load_plugins(config.plugins).registry
-    host = host_facts(config, "local")
+    host = facts_of_hosts(config)("local")
     with pytest.raises(PluginFailed, match="swapper 'greedy' of plugin 'acme' returned \\['nonsense'\\]"):
         build_swapper(config, registry, host).explain("a@a", [])
     with pytest.raises(PluginError, match=r"plugin 'acme'.*the swapper 'greedy' cannot be prepared: KeyError: 'odd'"):
-        build_swapper(config, registry, host_facts(config, "odd"))
+        build_swapper(config, registry, facts_of_hosts(config)("odd"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from functools import cache
 from types import GenericAlias
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, cast, get_type_hints
@@ -13,7 +13,7 @@ from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, cast, 
 import msgspec
 
 from enginehouse.aio.tasks import BackgroundTasks
-from enginehouse.domain.errors import RequestError, ShuttingDown
+from enginehouse.domain.errors import RequestError, ShuttingDown, kinds_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,20 +42,10 @@ class SentError(msgspec.Struct, frozen=True, array_like=True):
 
     def received(self) -> RequestError:
         """The error that another process had."""
-        kind = _kinds().get(self.kind, RequestError)
+        kind = next((each for each in kinds_of(RequestError) if each.__name__ == self.kind), RequestError)
         made = kind.__new__(kind)  # the constructors of most kinds make the message from other things
         RequestError.__init__(made, self.message, param=self.param, details=self.details, retry_after=self.retry_after)
         return made
-
-
-def _kinds() -> Mapping[str, type[RequestError]]:
-    found: dict[str, type[RequestError]] = {}
-    left = [RequestError]
-    while left:
-        kind = left.pop()
-        found[kind.__name__] = kind
-        left += kind.__subclasses__()
-    return found
 
 
 class Send(Protocol):
