@@ -240,14 +240,20 @@ class VirtualGateway:
     @property
     def counts(self) -> Mapping[str, int]:
         """How often the gateway did what it counts, under the names of a replay's report. ``swaps`` ended well."""
-        counters, services = self._context.counters, self._gateway.services
+        counters, measured = self._context.counters, self._gateway.services.measured()
+
+        def total(metric: str) -> int:
+            """The sum of a metric of services over all labels."""
+            found = (each for figures in measured for each in figures.items())
+            return int(sum(value for info, series in found if info.name == metric for _, value in series))
+
         return {
             "retried": sum(counters.retries.values()),
             "hedged": sum(counters.hedges.values()),
             "continued": sum(n for (_, why, _), n in counters.continuations.items() if why != "moved"),
             "swaps": sum(sum(each.counts) for (_, how), each in counters.swaps.items() if how == "ready"),
-            "failed_migrations": int(services.total("enginehouse_rescheduling_failed")),
-            "empty_migrations": int(services.total("enginehouse_rescheduling_empty")),
+            "failed_migrations": total("enginehouse_rescheduling_failed"),
+            "empty_migrations": total("enginehouse_rescheduling_empty"),
         }
 
     @property

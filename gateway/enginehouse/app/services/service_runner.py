@@ -148,8 +148,3 @@ class Services:
     def measured(self) -> Sequence[Measured]:
         """Their figures."""
         return [run.measure() for run in self._runs.values()]
-
-    def total(self, metric: str) -> float:
-        """The sum of a metric of services over all labels."""
-        measured = [each for figures in self.measured() for each in figures.items()]
-        return sum(value for info, series in measured if info.name == metric for _, value in series)
