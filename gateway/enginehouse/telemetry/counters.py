@@ -104,7 +104,15 @@ class KeyCounts:
             self._row = 0
 
 
-HISTOGRAMS: Final = ("duration", "first_byte", "first_token", "inter_token", "overhead", "routing", "queue_wait")
+HISTOGRAMS: Final[tuple[str, ...]] = (
+    "duration",
+    "first_byte",
+    "first_token",
+    "inter_token",
+    "overhead",
+    "routing",
+    "queue_wait",
+)
 """The attributes of ``Series`` that are histograms."""
 
 

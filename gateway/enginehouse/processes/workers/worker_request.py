@@ -7,8 +7,7 @@ from collections.abc import Callable
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.replica import Route
 from enginehouse.domain.request_record import StreamTokens
-from enginehouse.domain.requirements import Requirements, heard
-from enginehouse.domain.ticket import Phase, Ticket
+from enginehouse.domain.ticket import Ticket
 from enginehouse.processes.workers.channel import Channel, SentError
 from enginehouse.processes.workers.worker import Worker
 from enginehouse.relay.live.live_request import LiveRequest, MovedStream
@@ -37,33 +36,12 @@ class WorkerRequest(LiveRequest):
         return self._state
 
     @property
-    def request_id(self) -> bytes:
-        return self._state.id
-
-    @property
-    def requirements(self) -> Requirements | None:
-        told = self._state.requirements
-        return heard(told) if told is not None else None
-
-    @property
-    def began(self) -> float:
-        return self._state.began
-
-    @property
     def route(self) -> Route | None:
         return self._route
 
     @property
-    def model(self) -> str | None:
-        return self._state.model
-
-    @property
     def ticket(self) -> Ticket | None:
         return self._held
-
-    @property
-    def phase(self) -> Phase:
-        return self._state.phase
 
     @property
     def position(self) -> int | None:
@@ -75,10 +53,6 @@ class WorkerRequest(LiveRequest):
 
     def tokens(self) -> StreamTokens:
         return self._state.tokens
-
-    @property
-    def why_not_movable(self) -> str | None:
-        return self._state.stays
 
     async def move(self, destination: str, engine_request: str = "", cause: str = "operator") -> MovedStream:
         return await self._worker.ask(Worker.move, self._state.number, destination, engine_request, cause)

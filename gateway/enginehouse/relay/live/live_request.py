@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 from enginehouse.domain.errors import Cancelled, CannotContinue, RequestError
 from enginehouse.domain.replica import Route
 from enginehouse.domain.request_record import StreamTokens
-from enginehouse.domain.requirements import Requirements
+from enginehouse.domain.requirements import Requirements, heard
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import client_error
@@ -35,7 +35,7 @@ class MovedStream(NamedTuple):
 
 
 class LiveRequest(ABC):
-    """A request in progress, of this process or of another one.
+    """A request in progress, of this process or of another one. Its ``state`` has most of what it tells.
 
     - ``moves``: how often it was moved to another backend.
     - ``endless``: it has no end of its own.
@@ -45,19 +45,20 @@ class LiveRequest(ABC):
     moves: int = 0
 
     @property
-    @abstractmethod
     def request_id(self) -> bytes:
         """The value of ``x-request-id``. Clients choose it, so two live requests may have the same."""
+        return self.state().id
 
     @property
-    @abstractmethod
     def requirements(self) -> Requirements | None:
         """The requirements of the request; ``None`` until it is whole."""
+        told = self.state().requirements
+        return heard(told) if told is not None else None
 
     @property
-    @abstractmethod
     def began(self) -> float:
         """When the request was whole, in seconds of the gateway's clock."""
+        return self.state().began
 
     @property
     @abstractmethod
@@ -65,9 +66,9 @@ class LiveRequest(ABC):
         """The route of the current attempt."""
 
     @property
-    @abstractmethod
     def model(self) -> str | None:
         """The model that serves it, or that it waits for; ``None`` until that is decided."""
+        return self.state().model
 
     @property
     @abstractmethod
@@ -75,9 +76,9 @@ class LiveRequest(ABC):
         """The ticket of the current attempt, where the backend has a queue, or that for the model it waits for."""
 
     @property
-    @abstractmethod
     def phase(self) -> Phase:
         """How far the request is."""
+        return self.state().phase
 
     @property
     def position(self) -> int | None:
@@ -103,9 +104,9 @@ class LiveRequest(ABC):
         """All that is shown of it."""
 
     @property
-    @abstractmethod
     def why_not_movable(self) -> str | None:
         """Why it cannot be moved to another backend; ``None`` if it can."""
+        return self.state().stays
 
     async def move(self, destination: str, engine_request: str = "", cause: str = "operator") -> MovedStream:
         """Continue its stream at the backend ``destination``, where engines may know it as ``engine_request``.
