@@ -53,7 +53,7 @@ class CurrentConfig:
         self.version = 1
         self.on_change: Callable[[], None] = lambda: None
         self.on_view: Callable[[object], None] = lambda view: None
-        self.puller = StatusPuller(lambda: self.context)
+        self.puller = StatusPuller(lambda: self.context, self.publish)
 
     @property
     def config(self) -> Config:

@@ -24,30 +24,32 @@ _TIMEOUT_S = 5.0
 
 
 class StatusPuller:
-    """Keeps the figures of every engine that runs and reports any, in ``reports``, by backend. Routing sees them, too.
+    """The ``EngineFigures`` of services. Routing sees the reports, too.
 
-    ``context``: the hosts' view of the configuration in force. ``interval``: the seconds between two questions; by
-    default as often as routing needs, which counts its own requests at once.
+    ``context``: the hosts' view of the configuration in force. ``publish``: as in ``EngineFigures``.
     A question to a slow engine delays no other one, and no engine is asked twice at once.
     """
 
-    def __init__(self, context: Callable[[], HostContext]) -> None:
+    def __init__(self, context: Callable[[], HostContext], publish: Callable[[object], None]) -> None:
         self._context = context
+        self.publish = publish
         self.reports: dict[str, InstanceReport] = {}
         self._asked: dict[str, asyncio.Task[None]] = {}
         self._problems: dict[str, str] = {}
         self._tasks = BackgroundTasks()
-        self.interval = 1.0
+        self._interval = 1.0  # as often as routing needs, which counts its own requests at once
 
     def start(self) -> None:
-        """Ask all engines every ``interval`` seconds."""
+        """Ask all engines regularly."""
         self._tasks.start(self._run())
 
     def stop(self) -> None:
         self._tasks.cancel()
 
-    async def pull(self) -> None:
-        """Ask all engines once and wait for their answers, at most 5 seconds."""
+    def every(self, seconds: float) -> None:
+        self._interval = seconds
+
+    async def ask(self) -> None:
         self._ask_all()
         if self._asked:
             await asyncio.wait(self._asked.values())
@@ -55,7 +57,7 @@ class StatusPuller:
     async def _run(self) -> None:
         while True:
             self._ask_all()
-            await asyncio.sleep(self.interval)
+            await asyncio.sleep(self._interval)
 
     def _ask_all(self) -> None:
         context = self._context()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -15,7 +15,7 @@ from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.exporters import Exporter
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.services import Configured
-from enginehouse.telemetry.plugin_failures import await_plugin, log_plugin_failure
+from enginehouse.telemetry.plugin_failures import await_plugin, finished, log_plugin_failure
 from enginehouse.telemetry.plugin_times import SampledCall
 
 T = TypeVar("T")
@@ -143,17 +143,12 @@ def notify(callbacks: Callbacks, *facts: object) -> None:
 async def _carry_out(call: SampledCall, limit: float | None = None) -> None:
     """Await a call, for ``limit`` seconds at most. An exception is logged."""
     try:
-        await run_within(limit, await_plugin(call.plugin, _finished, call.method))
+        await run_within(limit, await_plugin(call.plugin, finished, call.method))
     except TimeoutError:
         log_plugin_failure(call.plugin, f"has not stopped within {limit:g} s")
     except EnginehouseError as error:
         if not isinstance(error, PluginFailed):  # which is logged
             log_plugin_failure(call.plugin, "failed", error)
-
-
-async def _finished(method: Callable[[], Awaitable[None] | None]) -> None:
-    if (made := method()) is not None:
-        await made
 
 
 def _override(observer: Observer, event: str) -> Callable[..., Any] | None:

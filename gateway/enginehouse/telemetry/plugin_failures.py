@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -93,6 +94,12 @@ async def await_plugin(plugin: PluginId, method: Callable[..., Awaitable[T]], *a
         if passes(error):
             raise
         raise plugin_failed(plugin, error) from error
+
+
+async def finished(call: Callable[[], Awaitable[None] | None]) -> None:
+    """Call what may be a coroutine, and await it then."""
+    if inspect.isawaitable(made := call()):
+        await made
 
 
 def passes(error: BaseException) -> bool:

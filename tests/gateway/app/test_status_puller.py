@@ -37,12 +37,12 @@ class Reporting(ScriptedDriver):
 
 
 def puller(**drivers: SupportsFigures) -> StatusPuller:
-    return StatusPuller(lambda: running_engines(drivers))
+    return StatusPuller(lambda: running_engines(drivers), print)
 
 
 async def test_the_figures_of_each_engine_are_kept_with_the_gateways_time() -> None:
     it = puller(a=Reporting())
-    await it.pull()
+    await it.ask()
     report = it.reports["a"]
 
     assert (report.status.instance_id, report.status.num_running_requests) == ("a", 3)
@@ -52,7 +52,7 @@ async def test_the_figures_of_each_engine_are_kept_with_the_gateways_time() -> N
 
 async def test_routing_sees_each_report() -> None:
     engines = running_engines({"a": Reporting(), "b": ScriptedDriver()})
-    await StatusPuller(lambda: engines).pull()
+    await StatusPuller(lambda: engines, print).ask()
 
     assert engines.fleet.load("a").figures_at is not None
     assert engines.fleet.load("b").figures_at is None
@@ -60,7 +60,7 @@ async def test_routing_sees_each_report() -> None:
 
 async def test_an_engine_without_figures_has_no_report() -> None:
     it = puller(a=ScriptedDriver())
-    await it.pull()
+    await it.ask()
 
     assert it.reports == {}
 
@@ -70,27 +70,27 @@ async def test_figures_stay_when_an_engine_fails_and_metadata_is_asked_for_again
 ) -> None:
     driver = Reporting()
     it = puller(a=driver)
-    await it.pull()
-    await it.pull()
+    await it.ask()
+    await it.ask()
     assert driver.asked_metadata == 1
     before = it.reports["a"]
     working, driver.status_now = driver.status_now, UpstreamError("it is gone")
-    await it.pull()
-    await it.pull()
+    await it.ask()
+    await it.ask()
 
     assert it.reports["a"] is before
     assert caplog.messages == ["Backend a does not report its figures: it is gone"]
     driver.status_now, driver.blocks = working, 32
-    await it.pull()
+    await it.ask()
     assert it.reports["a"].metadata.block_size == 32
 
 
 async def test_an_engine_that_is_gone_has_no_report() -> None:
     engines = {"a": Reporting()}
-    it = StatusPuller(lambda: running_engines(engines))
-    await it.pull()
+    it = StatusPuller(lambda: running_engines(engines), print)
+    await it.ask()
     engines.clear()
-    await it.pull()
+    await it.ask()
 
     assert it.reports == {}
 
@@ -100,7 +100,7 @@ def test_a_slow_engine_delays_no_other_and_is_asked_once_at_a_time(in_virtual_ti
         slow, quick = Reporting(), Reporting()
         slow.gate.clear()
         it = puller(slow=slow, quick=quick)
-        it.interval = 0.5
+        it.every(0.5)
         it.start()
         await asyncio.sleep(3.1)
         assert list(it.reports) == ["quick"]
@@ -119,11 +119,11 @@ async def test_an_engine_of_the_same_name_is_another_one_whose_problem_is_told(
     failing = Reporting()
     failing.status_now = UpstreamError("it is gone")
     engines = {"a": failing}
-    it = StatusPuller(lambda: running_engines(engines))
-    await it.pull()
+    it = StatusPuller(lambda: running_engines(engines), print)
+    await it.ask()
     engines.clear()
-    await it.pull()
+    await it.ask()
     engines["a"] = failing
-    await it.pull()
+    await it.ask()
 
     assert caplog.messages == ["Backend a does not report its figures: it is gone"] * 2

@@ -80,8 +80,8 @@ async def discovery() -> None:
 
 async def status() -> None:
     context = running_engines({"a": Broken()})
-    puller = StatusPuller(lambda: context)
-    await puller.pull()
+    puller = StatusPuller(lambda: context, print)
+    await puller.ask()
     await asyncio.sleep(1)
 
 

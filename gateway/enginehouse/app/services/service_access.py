@@ -17,7 +17,7 @@ from enginehouse.app.services.submission import ServedCaller, submit
 from enginehouse.config.schema import Config
 from enginehouse.domain.backend_status import BackendStatus
 from enginehouse.domain.errors import NotFound, Overloaded, RequestError
-from enginehouse.domain.instance import InstanceReport, RequestView
+from enginehouse.domain.instance import RequestView
 from enginehouse.domain.replica import Candidate, Health, ReplicaState, Route
 from enginehouse.domain.request import Headers
 from enginehouse.domain.request_record import RequestRecord
@@ -27,7 +27,7 @@ from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.cache_keepers import CacheKeeper, LaunchedBackend
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.model_servers import LoadingBackend, ModelServer
-from enginehouse.interfaces.services import FoundBackend, GatewayCaller, Submitted
+from enginehouse.interfaces.services import EngineFigures, FoundBackend, GatewayCaller, Submitted
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.live.live_request import LiveRequest, each_alone
 from enginehouse.relay.relay import Relay
@@ -76,7 +76,6 @@ class ServiceAccess:
     ) -> None:
         self.warn = warn
         self.requests = _RequestAccess(seen, calls.type)
-        self.figures = _FigureAccess(seen)
         self.backends = _BackendAccess(seen)
         self.models = _ModelAccess(seen, calls)
         self.pages = _PageAccess(calls)
@@ -86,6 +85,10 @@ class ServiceAccess:
         self.table, self.types, self.plugin = configured.table, configured.types, configured.plugin
         self._seen = seen
         self._type = calls.type
+
+    @property
+    def figures(self) -> EngineFigures:
+        return self._seen.current.puller
 
     @property
     def address(self) -> tuple[str, int] | None:
@@ -224,24 +227,6 @@ class _SeenRequest:
             max_tokens=tokens.most,
             stays=live.why_not_movable,
         )
-
-
-class _FigureAccess:
-    def __init__(self, seen: GatewayInForce) -> None:
-        self._seen = seen
-
-    @property
-    def reports(self) -> Mapping[str, InstanceReport]:
-        return self._seen.current.puller.reports
-
-    def every(self, seconds: float) -> None:
-        self._seen.current.puller.interval = seconds
-
-    async def ask(self) -> None:
-        await self._seen.current.puller.pull()
-
-    def publish(self, view: object) -> None:
-        self._seen.current.publish(view)
 
 
 class _BackendAccess:

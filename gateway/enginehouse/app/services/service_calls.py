@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ from enginehouse.aio.timeouts import run_within
 from enginehouse.domain.errors import EnginehouseError, RequestError
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.telemetry.plugin_failures import await_plugin, plugin_errors
+from enginehouse.telemetry.plugin_failures import await_plugin, finished, plugin_errors
 
 _STOP_S = 5.0
 _HUNG_S = 60.0
@@ -100,7 +99,7 @@ class ServiceCalls:
         this = object()
         self._begun[this] = _now()
         try:
-            await await_plugin(self._plugin, _finished, call)
+            await await_plugin(self._plugin, finished, call)
         except EnginehouseError as error:
             self.error = _text(error)
             return False
@@ -111,15 +110,9 @@ class ServiceCalls:
     async def _end(self, stopping: Awaitable[None] | None) -> None:
         if stopping is not None:
             try:
-                await run_within(_STOP_S, await_plugin(self._plugin, _finished, lambda: stopping))
+                await run_within(_STOP_S, await_plugin(self._plugin, finished, lambda: stopping))
             except (EnginehouseError, TimeoutError) as error:
                 self.error = _text(error)
-
-
-async def _finished(call: Callable[[], Awaitable[None] | None]) -> None:
-    made = call()
-    if inspect.isawaitable(made):
-        await made
 
 
 def _text(error: BaseException) -> str:
