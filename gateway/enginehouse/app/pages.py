@@ -28,7 +28,6 @@ from enginehouse.http.cors import EXPOSED
 from enginehouse.http.guarded_pages import CallerPages, OperatorPages, UpstreamRoot
 from enginehouse.http.health_pages import HealthPages
 from enginehouse.http.page_facts import MeasuredGateway, OperatedGateway, PageFacts
-from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.routes import GuardedRoutes
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.upstream.client import client_of
@@ -74,9 +73,6 @@ class Pages(NamedTuple):
         application.state.disables_plugins = bool(config.plugins.disabled)
         return application
 
-    def _engine(self, backend: str, *limits: Any) -> EngineClient:
-        return client_of(self.current.path.relay.context.upstreams, backend, *limits)
-
     def _of_operators(self) -> Iterator[BaseRoute]:
         path = self.current.path
         for pages in (self.services.pages.operators, [*path.callers.accounting.routes()]):
@@ -116,7 +112,7 @@ class Pages(NamedTuple):
             shows_metrics=path.config.telemetry.metrics,
             metrics=lambda: chain.from_iterable(measure() for measure in measures),
             engine_metrics=lambda: _engine_metrics(context),
-            engine=self._engine,
+            engine=lambda backend, *limits: client_of(context.upstreams, backend, *limits),
             models=lambda: context.fleet.snapshot.models,
             unknown_model=lambda name: unknown_model(name, context.fleet.snapshot.unlisted),
             aliases=lambda: context.filters.aliases,

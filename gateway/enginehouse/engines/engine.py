@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from enginehouse.aio.timeouts import run_within
 from enginehouse.domain.errors import (
@@ -31,6 +31,7 @@ from enginehouse.interfaces.launchers import EngineProcess, LaunchLine
 from enginehouse.interfaces.places import Place
 from enginehouse.telemetry.log_ring import LogRing
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _UP = (ReplicaState.READY, ReplicaState.SLEEPING)
@@ -314,10 +315,17 @@ class Engine:
         """The number of requests that it reports to serve at once; ``None`` if it reports none, or is not asked."""
         if self.managed.model.concurrency:
             return None
+        ask = partial(self.managed.driver.figures.concurrency, run.client)
+        return await self._asked(ask, "%s does not report its concurrency: %r", logging.DEBUG)
+
+    async def _asked(
+        self, ask: Callable[[], Coroutine[Any, Any, T]], unknown: str, level: int = logging.WARNING
+    ) -> T | None:
+        """What ``ask`` answers about a ready engine; ``None`` if it fails, which is logged as ``unknown``."""
         try:
-            return await run_within(_QUESTION_S, self.managed.driver.figures.concurrency(run.client))
+            return await run_within(_QUESTION_S, ask())
         except Exception as error:
-            _log.debug("%s does not report its concurrency: %s", self.name, error or type(error).__name__)
+            _log.log(level, unknown, self.replica, error)
             return None
 
     async def measure(self) -> None:
@@ -343,12 +351,8 @@ class Engine:
 
     async def _memory(self, run: EngineRun) -> int | None:
         """The bytes that it holds, on GPUs if it has any there; ``None`` if they are unknown."""
-        work = self._held(run.process) if self.launches.gpus.now else run.process.memory()
-        try:
-            return await run_within(_QUESTION_S, work)
-        except Exception as error:
-            _log.warning("The memory of %s could not be measured: %r", self.replica, error)
-            return None
+        ask = partial(self._held, run.process) if self.launches.gpus.now else run.process.memory
+        return await self._asked(ask, "The memory of %s could not be measured: %r")
 
     async def _held(self, process: EngineProcess) -> int | None:
         on_gpus = await self.launches.gpus.used_by(await process.processes())
@@ -357,11 +361,9 @@ class Engine:
         return await process.memory()
 
     async def _note_end(self, run: EngineRun) -> None:
-        """Note that an engine is about to end, and frees its memory on GPUs. A failure is logged."""
-        try:
-            self.launches.gpus.ended(await run_within(_QUESTION_S, run.process.processes()))
-        except Exception as error:
-            _log.warning("The processes of %s are not known: %r", self.replica, error)
+        """Note that an engine is about to end, and frees its memory on GPUs."""
+        if processes := await self._asked(run.process.processes, "The processes of %s are not known: %r"):
+            self.launches.gpus.ended(processes)
 
     async def evict(self) -> None:
         """Free the memory of the engine: by sleep if its model says so and that frees most of it, else by its end."""

@@ -107,8 +107,11 @@ class ModelServers:
         if self._make is None or driver.loading is None:
             return None
         served = _ServedBackend(url, driver)
-        connect, on_found = partial(self._connect, name, served), partial(self._note_found, name)
-        interval = self._context.config.checks.interval
+        connect, interval = partial(self._connect, name, served), self._context.config.checks.interval
+
+        def on_found(model: str, process: EngineProcess) -> None:
+            self._on_found(replica_name(model, name), process)
+
         server = self._make(LoadingBackend(name, url, driver.loading, connect, interval, on_found))
         if server is None:
             return None
@@ -123,6 +126,3 @@ class ModelServers:
         if self._served.get(name) is not served:  # another server may have its name now
             raise UpstreamError("its backend was removed from the configuration")
         return Client(self._context.upstreams[name], timeout)
-
-    def _note_found(self, name: str, model: str, process: EngineProcess) -> None:
-        self._on_found(replica_name(model, name), process)

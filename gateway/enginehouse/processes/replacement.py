@@ -147,7 +147,8 @@ class Replacement:
             while True:
                 passed, descriptors = await channel.receive(PassedConnection)
                 for each in descriptors:
-                    self._serve(socket.socket(fileno=each), passed)
+                    client = socket.socket(fileno=each)
+                    self._tasks.start(self._server.serve_connection(client, passed, last=self._workers))
 
     async def _offer(self, channel: MessageChannel, hello: Hello) -> None:
         if refused := self._why_not(hello):
@@ -218,7 +219,3 @@ class Replacement:
         """Go on as before ``_pause``."""
         self._gateway.resume()
         self._tasks.start(self._server.accept())
-
-    def _serve(self, connection: socket.socket, passed: PassedConnection) -> None:
-        """Serve a client of an earlier gateway."""
-        self._tasks.start(self._server.serve_connection(connection, passed, last=self._workers))

@@ -180,7 +180,8 @@ class WaitingRoom(Observer):
             before = self.now() - timeout
             late = [each.ticket for each in self._queue.tickets() if each.age[0] <= before]
             for ticket in late:
-                self._refuse(ticket, QueueTimeout(_too_late(ticket.replica, timeout)))
+                text = f"No replica of '{ticket.replica}' could take the request within scheduling.queue_timeout"
+                self._refuse(ticket, QueueTimeout(f"{text} ({timeout:g} s)"))
         for ticket, error in missed([each.ticket for each in self._queue.tickets()], self.now()):
             self._refuse(ticket, error)
         self.plan(thoroughly=True)
@@ -304,7 +305,3 @@ class WaitingRoom(Observer):
             for each in guest.backlogs:
                 each.take()
         return guest
-
-
-def _too_late(model: str, timeout: float) -> str:
-    return f"No replica of '{model}' could take the request within scheduling.queue_timeout ({timeout:g} s)"
