@@ -172,12 +172,15 @@ def _faults(interface: type, product: type) -> Iterator[str]:
             yield f"the method '{name}' is missing"
         elif inspect.iscoroutinefunction(given) and not _may_wait(wanted):
             yield f"the method '{name}' must not be async"
+        elif inspect.iscoroutinefunction(wanted) and inspect.isfunction(given) and not _may_wait(inspect.unwrap(given)):
+            yield f"the method '{name}' must be async"
         elif not _takes(product, name, len(inspect.signature(wanted).parameters)):
             yield f"the method '{name}' must take {_arguments(wanted)}"
 
 
 def _may_wait(method: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(method) or "Awaitable" in str(inspect.signature(method).return_annotation)
+    returned = str(inspect.signature(method).return_annotation)
+    return inspect.iscoroutinefunction(method) or "Awaitable" in returned or "Coroutine" in returned
 
 
 def factory_faults(kind: Kind, factory: Any) -> Iterator[str]:

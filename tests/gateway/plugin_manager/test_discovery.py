@@ -210,6 +210,7 @@ def test_an_error_names_the_file_and_the_line(install: Install, tmp_path: Path, 
         ("interceptors", "class X(Interceptor):\n    async def befor(self, a): ...", "'befor' is nearly 'before'"),
         ("interceptors", "class X(Interceptor):\n    def answers(self, a): ...", "'answers' is nearly 'answer'"),
         ("interceptors", "class X(Interceptor):\n    async def answer(self, a): ...", "'answer' must not be async"),
+        ("interceptors", "class X(Interceptor):\n    def before(self, a): ...", "the method 'before' must be async"),
         ("observers", "class X(Observer):\n    def finishd(self, a): ...", "'finishd' is nearly 'finished'"),
         ("observers", "class Y(Observer):\n    def rooted(self): ...\nclass X(Y): ...", "'rooted' is nearly 'routed'"),
         ("scorers", "class X:\n    Config = dict\n    def score(self, a, b): ...", "'Config' is not a msgspec.Struct"),
@@ -236,6 +237,12 @@ def test_a_class_that_does_not_fit_its_interface_is_refused(
         ("observers", "class X(Observer):\n    def routed(self, a, b, c): ..."),
         ("observers", "class X(Observer):\n    def finished(self, a): ...\n    def finish(self): ..."),
         ("guards", "class X(Guard):\n    def words(self): ...\n    def _befor(self): ..."),
+        ("interceptors", "class X(Interceptor):\n    def before(self, a) -> 'Awaitable[None]': ..."),
+        (
+            "interceptors",
+            "from functools import wraps\ndef same(method):\n    return wraps(method)(lambda *given: method(*given))\n"
+            "class X(Interceptor):\n    @same\n    async def before(self, a): ...",
+        ),
         (
             "discoverers",
             "class X:\n    def serves_at(self, *address): pass\n    async def watch(self):\n        yield {}",
