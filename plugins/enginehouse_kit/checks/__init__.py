@@ -62,7 +62,12 @@ def check_type(kind: str, type: str, parameters: Mapping[str, Any] | None = None
     CHECKS[kind](partial(create, kind, type, parameters))
 
 
-def check_without_effects(kind: str, factory: Callable[[], Any]) -> None:
-    """Run the check of ``kind``, unless it starts processes, reaches other machines, or lets an observer write."""
-    if kind not in _WITH_EFFECTS:
-        CHECKS[kind](factory)
+def check_without_effects(kind: str, factory: Callable[[], Any]) -> bool:
+    """Run the check of ``kind``, unless it starts processes, reaches other machines, or has a plugin write.
+
+    Return whether it has run.
+    """
+    if kind in _WITH_EFFECTS:
+        return False
+    CHECKS[kind](factory)
+    return True

@@ -112,13 +112,17 @@ class PluginFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckedPlugins(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of ``enginehouse plugins check``. ``plugins`` and ``types`` count the usable ones."""
+    """The result of ``enginehouse plugins check``. ``plugins`` and ``types`` count the usable ones.
+
+    ``untried``: types that were not tried, because their checks act or they need parameters.
+    """
 
     ok: bool
     plugins: int
     types: int
     faults: list[PluginFault]
     warnings: list[str]
+    untried: list[str]
 
 
 def check_plugins(own: Mapping[str, click.Command]) -> CheckedPlugins:
@@ -127,11 +131,19 @@ def check_plugins(own: Mapping[str, click.Command]) -> CheckedPlugins:
     types = loaded.registry.all()
     problems = [*(broken.problem for broken in loaded.broken), *audit(loaded, partial(misplaced, commands=own))]
     slow: list[str] = []
+    untried: list[str] = []
     for entry in types:
         if not entry.bundled:  # bundled types are checked by Enginehouse's own tests
-            problems += _conformance_faults(loaded.registry, entry, slow)
+            problems += _conformance_faults(loaded.registry, entry, slow, untried)
     faults = [_fault(problem) for problem in problems]
-    return CheckedPlugins(ok=not faults, plugins=len(loaded.plugins), types=len(types), faults=faults, warnings=slow)
+    return CheckedPlugins(
+        ok=not faults,
+        plugins=len(loaded.plugins),
+        types=len(types),
+        faults=faults,
+        warnings=slow,
+        untried=untried,
+    )
 
 
 def _fault(error: PluginError) -> PluginFault:
@@ -140,28 +152,34 @@ def _fault(error: PluginError) -> PluginFault:
     )
 
 
-def _conformance_faults(registry: Registry, entry: Registered, slow: list[str]) -> Iterator[PluginError]:
+def _conformance_faults(
+    registry: Registry, entry: Registered, slow: list[str], untried: list[str]
+) -> Iterator[PluginError]:
     """Make the type and run the check of its kind. A type that needs parameters is for its plugin's own tests."""
+    named = f"{entry.kind} '{entry.type}'"
     if _needs_parameters(entry):
+        untried.append(named)
         return
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            _check(registry, entry)
+            if not _check(registry, entry):
+                untried.append(named)
         except ConfigError:  # it can only be made with parameters
-            return
+            untried.append(named)
         except PluginError as error:
             yield error
         except AssertionError as error:
-            yield entry.error(f"the {entry.kind} '{entry.type}' breaks a rule: {error}")
+            yield entry.error(f"the {named} breaks a rule: {error}")
         except (Exception, SystemExit) as error:
-            yield entry.error(f"the {entry.kind} '{entry.type}' failed in the check of its kind: {describe(error)}")
+            yield entry.error(f"the {named} failed in the check of its kind: {describe(error)}")
     slow += [f"{entry}: {each.message}" for each in caught if each.category.__name__ == "SlowPluginWarning"]
 
 
-def _check(registry: Registry, entry: Registered) -> None:
+def _check(registry: Registry, entry: Registered) -> bool:
+    """Whether the type has been tried, not only made."""
     registry.create(entry.kind, entry.type)
-    check_without_effects(entry.kind, partial(registry.create, entry.kind, entry.type))
+    return check_without_effects(entry.kind, partial(registry.create, entry.kind, entry.type))
 
 
 def _needs_parameters(entry: Registered) -> bool:

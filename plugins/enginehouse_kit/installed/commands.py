@@ -54,8 +54,9 @@ def check(context: click.Context, as_json: bool) -> None:
     The exit status is 1 if anything is wrong.
 
     Checks names, entry points, hooks, interfaces and constructors. Every type of a plugin that is not bundled is made
-    without parameters, where it can be, and tried with the checks of `enginehouse_kit.testing`, except those that start
-    processes, reach other machines or write what an observer writes.
+    without parameters, where it can be, and tried with the checks of `enginehouse_kit.testing`. Those that may start
+    processes, reach other machines or write files, such as those of interceptors and services, are left to the plugin's
+    tests; the output names such types.
     """
     root = context.find_root().command
     own = root.commands if isinstance(root, click.Group) else {}
@@ -76,6 +77,8 @@ def _print_checked(checked: CheckedPlugins) -> None:
         click.secho(str(fault), err=True, fg="red")
     if not checked.faults:
         click.echo(f"{_count(checked.plugins, 'plugin')}, {_count(checked.types, 'type')}: ok")
+    if checked.untried:
+        click.echo(f"Not tried, left to the tests of their plugins: {', '.join(checked.untried)}")
 
 
 @click.command()

@@ -236,7 +236,33 @@ def test_check_leaves_the_groups_of_other_programs_alone(install: Install, tmp_p
 def test_a_type_that_needs_parameters_is_left_to_its_own_tests(install: Install) -> None:
     install("shift", "    import msgspec\n" + IMPURE.replace("calls = 0", NEEDS_SIZE))
 
-    assert run("check").exit_code == 0
+    result = run("check")
+
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[1:] == ["Not tried, left to the tests of their plugins: filter 'impure'"]
+
+
+def test_check_names_a_type_that_it_does_not_try(install: Install) -> None:
+    install("shift", SIGNED)
+
+    result = run("check")
+
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[1:] == ["Not tried, left to the tests of their plugins: interceptor 'signed'"]
+    assert json.loads(run("check", "--json").stdout)["untried"] == ["interceptor 'signed'"]
+
+
+SIGNED = """
+    from enginehouse_kit.interceptors import Interceptor
+
+    class Signed(Interceptor):
+        def answer(self, request):
+            return "no filter"
+
+    @hookimpl
+    def register_interceptors(register):
+        register("signed", Signed)
+"""
 
 
 NEEDS_SIZE = """calls = 0
