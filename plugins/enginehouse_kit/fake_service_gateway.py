@@ -25,6 +25,7 @@ from enginehouse.rescheduling import InstanceReport, RequestView
 from enginehouse.runtime import BackgroundTasks, Clock, PluginId
 from enginehouse.services import GatewayCaller, GatewayRequest, Submitted
 from enginehouse.tickets import Phase
+from enginehouse_kit.expect import expect
 from enginehouse_kit.plugin_manager import create, default_table, factories
 from enginehouse_kit.rescheduling import ClusterView
 
@@ -113,6 +114,8 @@ class FakeServiceGateway:
         self._tasks = BackgroundTasks()
 
     def every(self, seconds: float, call: Callable[[], Awaitable[None] | None]) -> None:
+        is_interval = isinstance(seconds, (int, float)) and seconds > 0
+        expect(is_interval, f"every takes a number of seconds, more than 0, got {seconds!r}")
         self.calls.append((seconds, call))
         self._tasks.start(self._repeat(seconds, call))
 

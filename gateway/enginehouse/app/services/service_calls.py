@@ -50,6 +50,8 @@ class ServiceCalls:
 
     def every(self, seconds: float, call: Callable[[], Awaitable[None] | None]) -> None:
         """Call it every so many seconds. A call that takes longer delays the next one."""
+        if not isinstance(seconds, (int, float)) or seconds <= 0:
+            raise ValueError(f"every takes a number of seconds, more than 0, got {seconds!r}")
         self._tasks.start(self._repeat(seconds, call))
 
     def add_pages(self, routes: Sequence[BaseRoute], *, for_callers: bool = False) -> None:

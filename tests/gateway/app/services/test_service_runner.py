@@ -59,7 +59,7 @@ class Diary(Service):
             await asyncio.Event().wait()
         gateway.pages.add([Route("/api/diary", self.page)])
         gateway.pages.add([Route("/v1/diary", self.page)], for_callers=True)
-        gateway.every(0.01, self.look)
+        gateway.every("1s" if self.fault == "interval" else 0.01, self.look)  # type: ignore[arg-type]
 
     def look(self) -> Awaitable[None] | None:
         self.looked += 1
@@ -252,6 +252,7 @@ async def test_a_start_and_a_reload_tell_what_services_and_callers_refuse_with_a
         ("no number", "running", 'TypeError: can only concatenate str (not "float") to str'),
         ("no pair", "running", "TypeError: cannot unpack non-iterable int object"),
         ("stop", "running", None),
+        ("interval", "failed", "ValueError: every takes a number of seconds, more than 0, got '1s'"),
     ],
 )
 async def test_one_that_fails_or_hangs_harms_nobody(
