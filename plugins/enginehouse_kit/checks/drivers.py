@@ -39,7 +39,8 @@ def check_driver(factory: Callable[[], Driver], url: str = "", model: str = "", 
     With ``url`` and ``model`` also on a real engine, which serves that model and has nothing else to do:
     ``check_live_engine``. ``key`` is the engine's API key.
 
-    - ``healthy`` is not ``True`` for an engine that answers 503 or is unreachable.
+    - ``healthy`` is not ``True`` for an engine that answers 503 or is unreachable, and does not fail whatever the
+      engine answers.
     - ``models`` returns ``ServedModel`` objects, or raises ``UpstreamError``, whatever the engine answers.
     - It keeps no state about an engine, and inherits from the interface of everything that it can do.
     - ``SupportsLaunch``: ``command`` is ``None`` or a launch line with the port; ``environment`` maps names to texts.
@@ -108,13 +109,16 @@ def _serving(model: str) -> FakeEngineClient:
 
 async def _check_questions(it: Driver) -> None:
     known = support_of(it)
+    failures: list[Exception | None] = []
     for engine_that, engine in _engines():
-        await _check_health(it, engine_that, engine)
+        failures.append(await _check_health(it, engine_that, engine))
         await _check_models(it, engine_that, engine)
         await _check_figures(known.figures, engine_that, engine)
         await _check_sleep(known.sleep, engine_that, engine)
         if known.loading is not None:
             await _check_loading(known.loading, engine_that, engine)
+    why = f"healthy must say of some engine whether it is, but raised {failures[0]!r} for each"
+    expect(None in failures, why)
     first = await _answer("models", "serves a model", it.models(_serving("a")))
     await _answer("models", "serves a model", it.models(_serving("b")))
     again = await _answer("models", "serves a model", it.models(_serving("a")))
@@ -122,14 +126,18 @@ async def _check_questions(it: Driver) -> None:
     expect(same, f"a driver must keep no state about an engine: models gave {first!r}, then {again!r}")
 
 
-async def _check_health(it: Driver, engine_that: str, engine: FakeEngineClient) -> None:
+async def _check_health(it: Driver, engine_that: str, engine: FakeEngineClient) -> Exception | None:
+    """What ``healthy`` raised by mistake, if it did: the gateway takes any exception for not healthy."""
     try:
         healthy: Any = await it.healthy(engine)
-    except Exception:  # counts as not healthy
-        return
+    except RequestError:
+        return None
+    except Exception as error:
+        return error
     expect(isinstance(healthy, bool), f"healthy must return a bool, got {healthy!r}")
     down = engine.otherwise == 503 or isinstance(engine.otherwise, Exception)
     expect(not (healthy and down), f"healthy must not be true for an engine that {engine_that}")
+    return None
 
 
 async def _check_figures(it: SupportsFigures, engine_that: str, engine: FakeEngineClient) -> None:

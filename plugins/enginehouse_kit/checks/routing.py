@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import fields
@@ -41,9 +41,9 @@ def check_scorer(factory: Callable[[], Scorer]) -> None:
 def check_strategy(factory: Callable[[], Strategy]) -> None:
     """Check that ``pick`` returns one of the candidates, with and without scorers.
 
-    Also checks that ``explain`` returns one verdict per candidate, that neither changes its arguments, and that both
-    leave the strategy as it is: the gateway also picks to explain, and for requests that go elsewhere in the end.
-    Only ``placed`` may move a rotation or a random source on. A strategy that needs scorers may raise ``ConfigError``
+    Also checks that ``explain`` returns one verdict of figures per candidate, that neither changes its arguments, and
+    that both leave the strategy as it is: the gateway also picks to explain, and for requests that go elsewhere. Only
+    ``placed`` may move a rotation or a random source on. A strategy that needs scorers may raise ``ConfigError``
     when it gets none. After the picks, another object must be able to ``recall`` what the first one has
     ``remembered``, and pick. Two objects pick in turn as in two workers: each must ``hear`` the ``news`` of the
     other, and not tell it again.
@@ -53,6 +53,7 @@ def check_strategy(factory: Callable[[], Strategy]) -> None:
         for question in affordable(_decisions(empty=False), "pick", lambda: _asked(it.pick, large)):  # noqa: B023
             with suppress(RequestError), _unchanged(*question):
                 _check_pick(it, question)
+        _check_learned(it.learned())
         remembered = it.remembered()
         expect(isinstance(remembered, bytes), f"remembered returned {remembered!r} instead of bytes")
         expect(len(remembered) <= MOST_REMEMBERED, f"remembered returned {len(remembered)} bytes, which are not kept")
@@ -66,6 +67,13 @@ def _asked(ask: Callable[..., object], question: Decision) -> None:
     """Ask, though a plugin may refuse any request."""
     with suppress(RequestError):
         ask(*question)
+
+
+def _check_learned(learned: Any) -> None:
+    fits = isinstance(learned, Mapping) and all(
+        isinstance(figures, Mapping) and all(map(_is_figure, figures.values())) for figures in learned.values()
+    )
+    expect(fits, f"learned must return figures by backend and name, got {learned!r}")
 
 
 def _check_recall(factory: Callable[[], Strategy], remembered: bytes) -> None:
@@ -163,6 +171,11 @@ def _check_pick(it: Strategy, question: Decision) -> None:
         _picked(it, question) is picked,
         "pick and explain must not change what another pick reads: move a rotation or a random source on in placed",
     )
+    score: object = it.score(required, candidates, picked)
+    expect(score is None or _is_figure(score), f"score returned {score!r}, no figure")
+    decodes = it.pick_decode(required, candidates, picked)
+    fits = decodes is None or _among(decodes, candidates)
+    expect(fits, f"pick_decode must return one of the candidates or None, got {decodes!r}")
     placement: object = it.placed(required, picked)
     expect(placement is None or isinstance(placement, Placement), f"placed returned {placement!r}, no Placement")
 
@@ -222,6 +235,13 @@ def _expect_verdicts(verdicts: Sequence[Verdict], candidates: Sequence[Candidate
     expect_sequence("explain", verdicts)
     expect(len(verdicts) == len(candidates), "explain must give one verdict per candidate")
     expect(all(isinstance(each, Verdict) for each in verdicts), "explain must give objects of the class Verdict")
+    for each in verdicts:
+        if not all(map(_is_figure, (*each.parts.values(), 0 if each.score is None else each.score))):
+            raise AssertionError(f"explain must give figures, got {each!r}")
+
+
+def _is_figure(value: object) -> bool:
+    return isinstance(value, (int, float))
 
 
 def _is_score(value: object) -> bool:

@@ -64,6 +64,11 @@ class HealthyByStatus(Plain):
         return (await engine.request("GET", "/health")).status
 
 
+class NeverKnows(Plain):
+    async def healthy(self, engine: EngineClient) -> bool:
+        return (await engine.get("/health")).status == 200  # type: ignore[attr-defined,no-any-return]
+
+
 class TrustsEngines(Plain):
     async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
         import json
@@ -132,6 +137,7 @@ class AsksForAllAgain(Continuing):
         (Counts, "the same spec must give the same line"),
         (AlwaysHealthy, "healthy must not be true for an engine that answers 503"),
         (HealthyByStatus, "healthy must return a bool, got 200"),
+        (NeverKnows, "healthy must say of some engine whether it is, but raised AttributeError.*'get'.* for each"),
         (TrustsEngines, "models must raise UpstreamError, not KeyError.* for an engine that answers 503"),
         (Names, "models must list ServedModel"),
         (Remembers, "must keep no state about an engine"),

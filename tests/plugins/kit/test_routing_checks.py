@@ -202,6 +202,28 @@ class SaysTooLittle(First):
         return [Verdict()]
 
 
+class ScoresInWords(First):
+    def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
+        return [Verdict(parts={"idle": "very"}) for _ in candidates]  # type: ignore[dict-item]
+
+
+class TracesInWords(First):
+    def score(self, requirements: Requirements, candidates: Sequence[Candidate], chosen: Candidate) -> Any:
+        return "high"
+
+
+class LearnsOfNoBackend(First):
+    def learned(self) -> Any:
+        return {"ms_per_token": 1.0}
+
+
+class DecodesElsewhere(First):
+    def pick_decode(
+        self, requirements: Requirements, candidates: Sequence[Candidate], prefill: Candidate
+    ) -> Candidate | None:
+        return candidate("new")
+
+
 class WantsScorers(First):
     def use(self, scorers: Sequence[Any]) -> None:
         self.best = scorers[0]
@@ -282,6 +304,10 @@ class RefusesPictures(First):
         (FollowsWithNonsense, AssertionError, "no Placement"),
         (Invents, AssertionError, "must return one of the candidates"),
         (SaysTooLittle, AssertionError, "one verdict per candidate"),
+        (ScoresInWords, AssertionError, "explain must give figures"),
+        (TracesInWords, AssertionError, "score returned 'high'"),
+        (LearnsOfNoBackend, AssertionError, "learned must return figures by backend"),
+        (DecodesElsewhere, AssertionError, "pick_decode must return one of the candidates or None"),
         (WantsScorers, IndexError, "out of range"),
         (Gossips, AssertionError, "heard from another worker"),
         (TellsTwice, AssertionError, "not the same again"),
