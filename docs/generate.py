@@ -85,7 +85,7 @@ def _table_below(field: Field) -> tuple[str, StructType] | None:
 def _row(field: Field) -> str:
     shape, default = shape_of(field.type), default_of(field)
     takes = shape.unit or str(shape).removeprefix("a ")
-    written = "required" if field.required else "" if default is None else f"`{json.dumps(default)}`"
+    written = "required" if field.required else "" if default is None else f"`{_cell(json.dumps(default))}`"
     return f"| `{field.encode_name}` | {takes} | {written} | {_cell(shape.description)} |"
 
 
@@ -111,18 +111,18 @@ def _commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Co
 
 
 def _command(command: click.Command, name: str) -> str:
-    context = click.Context(command, info_name=name)
+    context = click.Context(command, info_name=name, **command.context_settings)
     usage = " ".join([name, *command.collect_usage_pieces(context)])
     lines = [f"## `{name}`", "", "```", usage, "```", "", cleandoc(command.help or ""), ""]
     options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
     if options:
-        lines += ["| option | |", "|---|---|", *map(_option, options), ""]
+        lines += ["| option | |", "|---|---|", *(_option(option, context) for option in options), ""]
     return "\n".join(lines)
 
 
-def _option(option: click.Option) -> str:
-    value = "" if option.is_flag else f" {option.make_metavar(click.Context(click.Command('x')))}"
-    return f"| `{', '.join(option.opts)}{value}` | {_cell(option.help or '')} |"
+def _option(option: click.Option, context: click.Context) -> str:
+    flags, text = option.get_help_record(context) or ("", "")
+    return f"| `{_cell(flags)}` | {_cell(text)} |"
 
 
 def _from(module: str, page: str) -> Callable[[], str]:

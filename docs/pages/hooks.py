@@ -31,7 +31,7 @@ def hooks_page() -> str:
 
 
 def _row(kind: Kind) -> str:
-    summary = _about(kind).partition("\n\n")[0]
+    summary = " ".join(_about(kind).partition("\n\n")[0].split())
     registers, _, used = re.split(r"([,.:] )", summary, maxsplit=1)
     registers = registers.removeprefix("Register ")
     used = used.removeprefix("chosen by ").rstrip(".")

@@ -32,16 +32,20 @@ def plugins_page() -> str:
 
 
 def _section(kind: Kind, registry: Registry) -> Iterator[str]:
-    title = kind.hook.removeprefix("register_").replace("_", " ").capitalize()
+    title = (kind.hook.removeprefix("register_") or "commands").replace("_", " ").capitalize()
     yield f"## {title}\n\n| type | plugin | | parameters |\n|---|---|---|---|"
     for type in registry.types(kind.name):
-        yield _row(registry.get(kind.name, type))
+        yield _row(registry.get(kind.name, type), registry)
     yield ""
 
 
-def _row(entry: Registered) -> str:
-    factory = entry.factory.func if isinstance(entry.factory, partial) else entry.factory
-    about = _first_paragraph(_docstring(factory))
+def _row(entry: Registered, registry: Registry) -> str:
+    if entry.kind == "command":
+        about = _first_paragraph(registry.create("command", entry.type).help)
+    else:
+        about = _first_paragraph(
+            _docstring(entry.factory.func if isinstance(entry.factory, partial) else entry.factory)
+        )
     return f"| `{entry.type}` | `{entry.entry_point}` | {about} | {_parameters(entry)} |"
 
 

@@ -23,6 +23,7 @@ def register_protocols(register: Register[Any]) -> None:
 
 
 def _versionless() -> Any:
+    """The paths below `/v`, for servers whose `url` ends in a version."""
     from enginehouse_llama_swap.renamed import Versionless
 
     return Versionless()

@@ -34,13 +34,13 @@ STATUSES = MetricInfo(
 FIRST_BYTE = MetricInfo(
     "histogram",
     "enginehouse_mirror_time_to_first_byte_seconds",
-    "The same for copied requests: of the `real` one and of its `mirror`, where neither has failed.",
+    "From sending a copied request to its engine until the answer began: of the `real` one and of its `mirror`.",
     ("model", "to", "side"),
 )
 DURATION = MetricInfo(
     "histogram",
     "enginehouse_mirror_duration_seconds",
-    "From sending a copied request to its engine to the end of the answer.",
+    "From sending a copied request to its engine to the end of the answer: of the `real` one and of its `mirror`.",
     ("model", "to", "side"),
 )
 

@@ -14,6 +14,7 @@ def register_routes(register: Register[Any]) -> None:
 
 
 def _pages() -> Any:
+    """`/v1/models`, and the pages that clients' protocols have of their own, such as Ollama's `/api/tags`."""
     from enginehouse_model_list.model_list import ROUTES
     from enginehouse_model_list.protocol_pages import ProtocolPages
 

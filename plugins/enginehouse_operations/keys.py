@@ -36,12 +36,12 @@ def keys() -> None:
 @click.option("--models", multiple=True, help="A model that the key may use, or a pattern; may be repeated.")
 @click.option("--admin", is_flag=True, help="The key may use operators' pages.")
 @click.option("--expires", help="Date or time in ISO 8601 from which on the key is refused.")
-@click.option("--requests-per-minute", type=click.IntRange(0))
-@click.option("--tokens-per-minute", type=click.IntRange(0))
-@click.option("--tokens-per-day", type=click.IntRange(0))
-@click.option("--budget-per-day", type=click.FloatRange(0))
-@click.option("--budget-per-month", type=click.FloatRange(0))
-@click.option("--max-concurrent", type=click.IntRange(0))
+@click.option("--requests-per-minute", type=click.IntRange(0), help="Limit of requests per minute.")
+@click.option("--tokens-per-minute", type=click.IntRange(0), help="Limit of tokens of prompts and answers per minute.")
+@click.option("--tokens-per-day", type=click.IntRange(0), help="Limit of tokens per day, in UTC.")
+@click.option("--budget-per-day", type=click.FloatRange(0), help="Limit of costs per day, in the currency of [prices].")
+@click.option("--budget-per-month", type=click.FloatRange(0), help="Limit of costs per month.")
+@click.option("--max-concurrent", type=click.IntRange(0), help="Limit of concurrent requests.")
 @answer_as_json
 def new(
     gateway: GatewayClient,

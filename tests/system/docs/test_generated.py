@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.support.doc_pages import GENERATED, page_text
+from tests.support.doc_pages import GENERATED, PAGES, page_text
 from tests.support.paths import ROOT
 
 
@@ -13,3 +14,16 @@ def test_a_page_is_generated_from_the_code_and_not_in_git(page: Path) -> None:
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
     assert page_text(page).startswith("# ")
     assert str(page.relative_to(ROOT)) in ignored
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_tables_and_headings_are_whole(page: Path) -> None:
+    prose = re.sub(r"^```.*?^```$", "", page_text(page), flags=re.DOTALL | re.MULTILINE)
+    for table in re.findall(r"^\|.*\n(?:.*\S.*\n)*", prose, re.MULTILINE):
+        rows = table.splitlines()
+        assert [row for row in rows if _cells(row) != _cells(rows[0])] == []
+    assert [line for line in prose.splitlines() if line.startswith("#") and not line.strip("# ")] == []
+
+
+def _cells(row: str) -> int:
+    return len(re.findall(r"(?<!\\)\|", row))
