@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from enginehouse_kit.pytest_plugin import StartEngine, StartGateway
+from enginehouse_kit.testing import check_interceptor, check_strategy
 from tests.support.paths import DOCS
 from tests.support.plugins import Install
 
@@ -21,6 +22,7 @@ HOW_TO = DOCS / "how-to" / "write-a-plugin.md"
         ("write-a-driver", "ping", 2),
         ("write-a-protocol", "story", 2),
         ("write-a-service", "impatient", 2),
+        ("write-an-interceptor", "model_header", 2),
     ],
 )
 def test_the_plugin_of_a_page_works_and_passes_its_tests(install: Install, page: str, name: str, count: int) -> None:
@@ -39,7 +41,6 @@ def test_the_plugin_of_a_page_works_and_passes_its_tests(install: Install, page:
 @pytest.mark.parametrize(
     ("page", "types"),
     [
-        ("write-an-interceptor", {"interceptor": "model_header"}),
         ("observe-requests", {"observer": "tariff"}),
         ("observe-requests", {"observer": "finishes", "interceptor": "count_finishes"}),
         ("keys-and-limits", {"authenticator": "names"}),
@@ -53,6 +54,20 @@ def test_the_types_of_a_page_keep_the_rules_of_their_interfaces(
     install("paged", plugin.replace("from __future__ import annotations\n", ""))
     for kind, type in types.items():
         enginehouse_check(kind, type)
+
+
+@pytest.mark.parametrize(
+    ("page", "name", "check"),
+    [("write-a-plugin", "InTurn", check_strategy), ("write-an-interceptor", "Shouting", check_interceptor)],
+)
+def test_the_classes_of_a_page_keep_the_rules_of_their_interfaces(
+    page: str, name: str, check: Callable[[Callable[[], Any]], None]
+) -> None:
+    blocks = re.findall(r"```py\n(.*?)```", (DOCS / "how-to" / f"{page}.md").read_text("utf-8"), re.DOTALL)
+    [block] = [block for block in blocks if f"class {name}(" in block]
+    names: dict[str, Any] = {}
+    exec(block, names)
+    check(names[name])
 
 
 def test_the_gateway_of_the_tutorial_starts_with_the_plugin(
