@@ -71,7 +71,7 @@ _OF_ROUTER: Final = reasons(
         "keys are in auth.keys; the gateway needs no database": (
             "redis_host redis_port redis_password redis_url redis_db"
         ),
-        "the gateway stores no answers; engines cache prompts": "cache_responses cache_kwargs caching_groups",
+        "the interceptor 'answers' repeats answers to equal requests": "cache_responses cache_kwargs caching_groups",
         "[plugins.STRATEGY] has parameters": "routing_strategy_args",
         "the gateway always checks the context length": "enable_pre_call_checks",
         "what another engine can serve is sent there, within routing.max_retries": "retry_policy",
@@ -88,7 +88,7 @@ _OF_LIBRARY: Final = reasons(
             "callbacks success_callback failure_callback service_callbacks set_verbose json_logs "
             "turn_off_message_logging redact_messages_in_exceptions default_team_settings"
         ),
-        "the gateway stores no answers; engines cache prompts": "cache cache_params",
+        "the interceptor 'answers' repeats answers to equal requests": "cache cache_params",
         "fields pass as they are; models.NAME.filters changes them": "drop_params modify_params",
         "auth.keys limits what each key may spend": "max_budget budget_duration",
         "models.NAME.concurrency is for each engine": "max_parallel_requests",
