@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from time import time
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
+
 from enginehouse.aio.write_batch import WriteBatch
 from enginehouse.config.auth import LimitAmounts
 from enginehouse.domain.errors import BodyTooLarge, Forbidden, Overloaded, RequestError, Unauthorized
@@ -278,13 +280,30 @@ class Authentication:
     def _admitted(self, plugin: PluginId, found: Caller) -> AdmittedCaller:
         if not isinstance(found, Caller):
             raise wrong_result(plugin, f"returned an object of type {type(found).__name__} from caller")
-        known = self._known.get((plugin.type, found))
+        try:
+            known = self._known.get((plugin.type, found))
+        except TypeError:  # a list has no hash
+            known = None
+        if known is None:
+            found = _checked(plugin, found)
+            known = self._known.get((plugin.type, found))
         if known is None:
             name = f"{plugin.type}/{found.name if len(found.name) <= _LONGEST else kept_name(found.name)}"
             if len(self._known) >= _MOST_CALLERS:
                 self._known.clear()
             known = self._known[plugin.type, found] = self._accounting.counted(name, found)
         return known
+
+
+def _checked(plugin: PluginId, found: Caller) -> Caller:
+    """``found`` with a tuple of models. Raises ``PluginFailed`` for values of other types than ``Caller`` says."""
+    if found.limits is not None and not isinstance(found.limits, LimitAmounts):
+        raise wrong_result(plugin, "returned a Caller whose limits are no LimitAmounts")
+    try:
+        checked = msgspec.convert({**msgspec.structs.asdict(found), "limits": None}, Caller)
+    except msgspec.ValidationError as error:
+        raise wrong_result(plugin, f"returned a Caller that is none: {error}") from error
+    return msgspec.structs.replace(checked, limits=found.limits)
 
 
 class OpensRequests(Protocol):

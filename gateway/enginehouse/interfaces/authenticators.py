@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import msgspec
 
@@ -34,7 +34,7 @@ class Caller(msgspec.Struct, frozen=True):
     models: tuple[str, ...] = ("*",)
     admin: bool = False
     priority: int = 0
-    weight: float = 1.0
+    weight: Annotated[float, msgspec.Meta(ge=0.001, le=1000)] = 1.0
     limits: LimitAmounts | None = None
     until: float = math.inf
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import httpx
 import msgspec
@@ -16,7 +17,7 @@ from enginehouse.app import Gateway, rehearse_start
 from enginehouse.callers import Caller, LimitAmounts
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.domain.errors import Forbidden
-from enginehouse.errors import Overloaded, Unauthorized
+from enginehouse.errors import Overloaded, PluginFailed, Unauthorized
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered, Registry
 from enginehouse.processes.workers.shared_memory import WorkerMemory
@@ -159,6 +160,36 @@ def test_no_key_may_have_a_name_of_an_authenticators_callers() -> None:
 async def test_one_that_returns_anything_else_lets_nobody_in(returns: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Names, "returns", returns)
     assert await status(gateway(Names), x_name="boss") == 500
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": 3},
+        {"models": None},
+        {"models": "m"},
+        {"models": [1]},
+        {"priority": "high"},
+        {"weight": 0},
+        {"limits": {"requests_per_minute": 1}},
+    ],
+)
+def test_a_caller_with_values_of_other_types_is_named_as_the_plugins_fault(
+    wrong: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Names, "returns", Caller(**{"name": "ann", **wrong}))
+    with pytest.raises(PluginFailed, match="authenticator 'names' of plugin 'acme' returned a Caller") as failed:
+        gateway(Names).callers.authentication.caller([])
+    assert failed.value.details == {"kind": "authenticator", "type": "names", "plugin": "acme"}
+
+
+def test_the_models_of_a_caller_may_be_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Names, "returns", Caller("ann", ["m"]))  # type: ignore[arg-type]
+    authentication = gateway(Names).callers.authentication
+    ann = authentication.caller([])
+    assert ann is not None
+    assert (ann.may_use("m"), ann.may_use("n")) == (True, False)
+    assert authentication.caller([]) is ann
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), SystemExit(), RuntimeError("secret")])
