@@ -265,7 +265,7 @@ class Stage:
         """The events that a filter has made. ``otherwise``: what passes after the held ones if it has made nonsense."""
         if isinstance(said, Refuse):
             raise self.terms.refusal(said)
-        events = said if isinstance(said, (list, tuple)) else (said,)
+        events: Sequence[Any] = said if isinstance(said, Sequence) and not isinstance(said, (str, bytes)) else (said,)
         if all(_is_event(each) for each in events):
             self.release()
             return events

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from enginehouse.domain.errors import PluginFailed
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.relay.engine_memory import EngineMemory, HeldAnswer
 from enginehouse.relay.response_writer import ResponseWriter
@@ -59,6 +61,26 @@ def test_events_pass_all_filters_in_their_order() -> None:
     assert last.endswith(DONE)
     assert (last.count(b'"!"'), problem) == (2, None)
     assert passing.ended
+
+
+def test_any_sequence_of_events_takes_the_place_of_one() -> None:
+    class Repeats(AnswerFilter):
+        def event(self, event: Event) -> Passed:
+            return deque([event, event]) if event.text == "hi" else deque()
+
+    passing, _ = filters(Repeats())
+    passed, problem = passing.take(chunk("hi") + chunk("no"))
+    assert (passed.count(b'"hi"'), passed.count(b"data:"), problem) == (2, 2, None)
+
+
+@pytest.mark.parametrize("said", ["", b"", "text", {"kind": "text"}, {}, iter(())])
+def test_what_is_neither_an_event_nor_a_sequence_of_events_ends_the_answer(said: Any) -> None:
+    class Wrong(AnswerFilter):
+        def event(self, event: Event) -> Passed:
+            return said  # type: ignore[no-any-return]
+
+    _, problem = filters(Wrong())[0].take(chunk("hi"))
+    assert isinstance(problem, PluginFailed)
 
 
 def test_an_event_in_two_pieces_waits_for_its_end() -> None:
