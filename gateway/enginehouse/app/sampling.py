@@ -65,7 +65,7 @@ def gauges(relay: Relay, engines: ManagedEngines) -> Iterator[Gauge]:
             for name, count in Counter(names).items():
                 yield "queue", by, name, count
     fleet = relay.context.fleet
-    used = {name: usage for name in relay.context.upstreams if (usage := fleet.load(name).kv_usage)}
+    used = {name: load.kv_usage for name in relay.context.upstreams if (load := fleet.load(name)).cache_tokens}
     for backend in fleet.backends() if used else ():
         if backend.name in used:
             usage = used[backend.name]

@@ -30,9 +30,9 @@ def gateway_of(request: Request) -> OperatedGateway:
 
 
 def read_query(query: Mapping[str, str], type: type[T], remedy: str) -> T:
-    """The query as ``type``. Raises ``InvalidRequest``."""
+    """The query as ``type``, without what is empty in it. Raises ``InvalidRequest``."""
     try:
-        return msgspec.convert(dict(query), type, strict=False)
+        return msgspec.convert({name: value for name, value in query.items() if value}, type, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"{error} of the query; {remedy}") from None
 
@@ -47,7 +47,7 @@ def read_flag(request: Request, name: str) -> bool:
 
 def read_limit(request: Request, most: int) -> int:
     """The ``limit`` of the query, from 1 to ``most``, by default 100. Raises ``InvalidRequest``."""
-    limit = request.query_params.get("limit", "100")
+    limit = request.query_params.get("limit") or "100"
     # int() takes seconds for millions of digits
     asked = int(limit) if limit.isdecimal() and len(limit) <= len(str(most)) else 0
     if not 1 <= asked <= most:

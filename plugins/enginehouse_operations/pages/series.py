@@ -88,7 +88,8 @@ def read_series(
         raise InvalidRequest(f"There is no metric '{metric}'; {remedy}", param="metric")
     ring = _ring(store, since, step)
     by = _ALWAYS_BY.get(metric, by)
-    first = max(min(int(since // ring.step), ring.newest + 1), ring.newest - ring.size + 1, 0)
+    asked = int(since // ring.step)
+    first = max(min(asked, (ring.newest or asked) + 1), ring.newest - ring.size + 1, 0)
     lines = [
         NamedValues({by: key.name} if by else {}, [_rounded(value) for value in ring.values(metric, key, first)])
         for key in sorted(set(ring.keys(metric)))

@@ -40,7 +40,7 @@ async def _own_limits(request: Request) -> Response:
 async def _audit(request: Request) -> Response:
     """What operators have done, the newest first: ``?since=&limit=``."""
     facts, most = facts_of(request), read_limit(request, _MOST_ENTRIES)
-    since = read_time(request.query_params.get("since", "0"), facts.epoch())
+    since = read_time(request.query_params.get("since") or "0", facts.epoch())
     return json_response({"entries": await facts.audit(since, most)})
 
 
@@ -48,8 +48,8 @@ async def _sums(request: Request, key: str | None) -> dict[str, Any]:
     """The sums that a request asks for, the days in UTC, and the sum of all. ``key``: only of what this one used."""
     facts, query, by = facts_of(request), request.query_params, _fields(request)
     now = facts.epoch()
-    since = read_time(query.get("since", "0"), now)
-    until = read_time(query["until"], now) if "until" in query else now + _HOUR_S
+    since = read_time(query.get("since") or "0", now)
+    until = read_time(query["until"], now) if query.get("until") else now + _HOUR_S
     rows = await facts.usage(since // _HOUR_S * _HOUR_S, until, by, key, _MOST_ROWS + 1)
     if len(rows) > _MOST_ROWS:
         raise InvalidRequest(

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from enginehouse.app.sampling import gauges
-from enginehouse.domain.replica import Candidate, Reason, Route, Snapshot
+from enginehouse.domain.replica import Candidate, Load, Reason, Route, Snapshot
 from enginehouse.domain.ticket import Ticket
 
 
@@ -35,3 +35,16 @@ def test_requests_that_wait_in_a_queue_or_a_room_of_any_process_are_counted() ->
         ("queue", "model", "a", 2),
         ("queue", "model", "b", 1),
     ]
+
+
+def test_an_idle_engine_that_reports_its_cache_uses_none_of_it_and_of_others_nothing_is_known() -> None:
+    idle, silent, cacheless = Load(), Load(), Load()
+    idle.report(waiting=0, kv_usage=0.0, cache_tokens=1000, at=1.0)
+    cacheless.report(waiting=0, kv_usage=0.0, cache_tokens=0, at=1.0)
+    loads = {"idle": idle, "silent": silent, "cacheless": cacheless}
+    backends = [SimpleNamespace(name=name, models=("m",)) for name in loads]
+    fleet = SimpleNamespace(snapshot=Snapshot(), load=loads.__getitem__, backends=lambda: backends)
+    context = SimpleNamespace(waiting_room=SimpleNamespace(waiting=dict), fleet=fleet, upstreams=loads)
+    engines = SimpleNamespace(waiting=dict, memory=list, gpus=list)
+    found = [*gauges(cast(Any, SimpleNamespace(live=[], context=context)), cast(Any, engines))]
+    assert found == [("kv_usage", "backend", "idle", 0.0), ("kv_usage", "", "", 0.0), ("kv_usage", "model", "m", 0.0)]

@@ -175,6 +175,14 @@ def test_a_wrong_question_names_what_there_is(metric: str, step: int | None, tol
         Sampled().read(metric, step=step)
 
 
+def test_the_first_minute_has_no_values_and_begins_where_it_was_asked_for() -> None:
+    sampled = Sampled()
+    sampled.pass_(2)
+    answer = sampled.read("requests", since=sampled.now - 600, step=60)
+    assert answer.series == []
+    assert answer.from_ == (sampled.now - 600) // 60 * 60
+
+
 def test_the_far_future_has_no_values() -> None:
     sampled = Sampled()
     sampled.pass_(61)

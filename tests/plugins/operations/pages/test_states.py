@@ -111,5 +111,21 @@ async def test_a_wrong_question_about_figures_is_refused(client: httpx.AsyncClie
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_request")
 
 
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/api/series?metric=requests&by=&since=&step=",
+        "/api/history?limit=&model=&key=&status=&after=",
+        "/api/events/past?since=&limit=",
+        "/api/decisions?limit=",
+        "/api/audit?since=&limit=",
+    ],
+)
+async def test_a_field_of_the_query_that_is_empty_is_as_if_it_were_not_there(
+    client: httpx.AsyncClient, target: str
+) -> None:
+    assert (await client.get(target)).status_code == 200
+
+
 async def test_a_request_that_is_not_live_is_not_found(client: httpx.AsyncClient) -> None:
     assert (await client.get("/api/requests/none")).status_code == 404

@@ -88,6 +88,10 @@ async def test_a_field_that_is_asked_for_again_and_again_counts_once(keeper: Usa
         await page(keeper, "/v1/usage?by=" + "x" * 60_000)
 
 
+async def test_a_field_of_the_query_that_is_empty_is_as_if_it_were_not_there(keeper: UsageKeeper) -> None:
+    assert await page(keeper, "/api/usage?by=key&since=&until=") == await page(keeper, "/api/usage?by=key")
+
+
 async def test_an_answer_has_a_bounded_number_of_rows(keeper: UsageKeeper) -> None:
     for first in range(0, 22_000, 11_000):
         rows = [UsageRow(1_699_999_200, "alice", "m", f"user-{first + number}", 1) for number in range(11_000)]
