@@ -71,7 +71,7 @@ class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     """All instances at one moment. ``now_ms`` is in milliseconds since the Unix epoch."""
 
-    now_ms: int
+    now_ms: int = 0
     instances: tuple[InstanceView, ...] = ()
 
 

@@ -122,11 +122,16 @@ def test_named_requests_are_shown(explain: Explain) -> None:
     assert [each["requests"] for each in planned["migrations"]] == [["r"]]
 
 
+@pytest.mark.parametrize("view", [{}, {"instances": []}, {"instances": [{"id": "a"}], "colour": "red"}])
+def test_what_is_absent_is_0_or_empty_and_what_is_unknown_is_ignored(explain: Explain, view: object) -> None:
+    assert json.loads(explain("--json", view=view).stdout) == {"migrations": [], "dropped": []}
+
+
 @pytest.mark.parametrize(
     ("view", "why"),
     [
         ("{", "is not the view of a cluster"),
-        ({"instances": []}, "missing required field `now_ms`"),
+        ({"instances": [{"role": "decode"}]}, "missing required field `id`"),
         ({"now_ms": 1, "instances": [{"id": "a", "role": "both"}]}, "Invalid enum value 'both'"),
         ({"now_ms": 1, "instances": [{"id": "a"}, {"id": "a"}]}, "has the instance 'a' twice"),
     ],
