@@ -142,7 +142,7 @@ def _loading(model: str) -> dict[str, Any]:
 def _fields(body: _Body, model: str) -> dict[str, Any]:
     fields: dict[str, Any] = {"model": model, "stream": body.stream is not False}
     for name, value in (body.options or {}).items():
-        endless = name == "num_predict" and isinstance(value, int) and value < 0  # as many as fit
+        endless = name == "num_predict" and isinstance(value, int) and value <= 0  # as many as fit
         if name in _OPTIONS and value is not None and not endless:
             fields[_OPTIONS[name]] = value
             if name == _PENALTY:

@@ -356,6 +356,12 @@ def test_odd_fields_of_ollama_are_passed_on_or_refused(path: str) -> None:
             translated(Ollama(), path, body)
 
 
+@pytest.mark.parametrize("amount", [0, -1, -2])
+def test_only_a_positive_number_limits_an_answer_of_ollama(amount: int) -> None:
+    chat = asked(translated(Ollama(), "/api/chat", OLLAMA | {"options": {"num_predict": amount}}))
+    assert "max_tokens" not in chat
+
+
 def test_options_of_ollama_without_a_value_are_left_out() -> None:
     chat = asked(translated(Ollama(), "/api/chat", OLLAMA | {"options": {"num_predict": None, "seed": None}}))
     assert not chat.keys() & {"max_tokens", "seed"}
