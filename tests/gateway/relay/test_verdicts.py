@@ -85,6 +85,24 @@ async def test_500_that_blames_the_request_counts_against_no_backend(
     assert len(unable.calls) == 10
 
 
+@pytest.mark.parametrize("status", [500, 502, 503])
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"error": {"message": "no", "type": "BadRequestError", "param": None, "code": 400}},
+        {"error": {"message": "no", "type": "invalid_request_error"}},
+        {"error": {"message": "no", "code": "422"}},
+        {"object": "error", "message": "no", "type": "BadRequestError", "code": 400},
+        {"error": {"message": "no", "type": "not_supported_error"}},
+        {"error": {"message": "the request exceeds the available context size", "type": "server_error"}},
+    ],
+)
+async def test_an_error_that_blames_the_request_counts_against_no_backend_whatever_its_status(
+    served: tuple[ServedGateway, ScriptedEngine], status: int, error: object
+) -> None:
+    assert await answered(*served, *[status] * 3, body=json.dumps(error).encode()) is Health.HEALTHY
+
+
 @pytest.mark.parametrize("path", ["", UPSTREAM])
 async def test_429_is_no_success_between_two_failures(served: tuple[ServedGateway, ScriptedEngine], path: str) -> None:
     gateway, engine = served

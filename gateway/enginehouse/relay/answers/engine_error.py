@@ -12,10 +12,12 @@ import msgspec
 from enginehouse.domain.errors import ContextLengthExceeded, RequestError
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
+from enginehouse.fleet.health import blamed_request
 from enginehouse.interfaces.engine_words import read_context_overflow
 from enginehouse.relay.events.stream_form import StreamForm
 from enginehouse.relay.heads import AnswerHead, lines_without
 
+_BAD_REQUEST: Final = 400
 _MOST_QUOTED: Final = 500
 """Characters of an error that is not JSON."""
 _TYPE: Final = (b"content-type:",)
@@ -91,14 +93,15 @@ _BLAMES: Final = re.compile(
 )
 
 
-def blames_request(body: bytes) -> bool:
-    """Whether the ``body`` of a 500 says that the request is at fault.
+def blamed_status(body: bytes) -> int:
+    """The status with which the ``body`` of an answer of 500 or more blames the request; 0 if it does not.
 
     llama-server answers 500 to input that its model cannot take, and to messages and tools that it cannot read
     (https://github.com/ggml-org/llama.cpp/issues/13566).
     """
     error = _error_fields(body)
-    return _BLAMES.search(str(error.get("message"))) is not None or read_context_overflow(error) is not None
+    blames = _BLAMES.search(str(error.get("message"))) is not None or read_context_overflow(error) is not None
+    return blamed_request(error) or (_BAD_REQUEST if blames else 0)
 
 
 def _error_in(body: bytes) -> Any:

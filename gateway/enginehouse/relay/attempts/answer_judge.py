@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from enginehouse.domain.errors import EngineRefused, RequestError, UpstreamError, UpstreamInvalid
 from enginehouse.domain.replica import Route
 from enginehouse.fleet.health import REFUSALS, blamed_request, error_in
-from enginehouse.relay.answers.engine_error import SAID_WITH, blames_request, context_error
+from enginehouse.relay.answers.engine_error import SAID_WITH, blamed_status, context_error
 from enginehouse.relay.answers.json_in_pieces import JsonInPieces
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import Attempt
@@ -24,7 +24,6 @@ from enginehouse.relay.retries import Outcome
 from enginehouse.telemetry.answer_meter import tokens_in
 from enginehouse.telemetry.counted_answers import Counted, check_answer, decode_answer, skim
 
-_BAD_REQUEST: Final = 400
 _SERVER_ERROR: Final = 500
 
 
@@ -61,8 +60,8 @@ class AnswerJudge:
             return True
         now = job.context.clock.now()
         attempt.begins_answer(now)
-        blames = complete and head.status == _SERVER_ERROR and blames_request(body)
-        judged = _BAD_REQUEST if blames else head.status
+        blamed = blamed_status(body) if complete and head.status >= _SERVER_ERROR else 0
+        judged = blamed or head.status
         self.suspects = job.judge(attempt.route, judged, now - attempt.sent_at, self.suspects)
         if head.status < 400:
             return False
