@@ -174,7 +174,7 @@ def _filters(config: Config, registry: Registry) -> Iterator[tuple[PluginId, Fil
     if chosen is None:
         yield from create_installed(config, registry, "filter", [*_not_switched(registry.types("filter"))])
     for type in _not_switched(chosen or ()):
-        yield identity(registry, "filter", type), create(config, registry, "filter", type, "routing.filters")
+        yield switched(type, "routing.filters")
     if routing.error_share is not None:
         yield switched("error_share", "routing.error_share", most=routing.error_share)
 
