@@ -12,6 +12,8 @@ from enginehouse_sim.simulator.server.simulation import KvEventsConfig
 
 _PORT = click.IntRange(0, 65535)
 _ROLES = ("neutral", "prefill", "decode")
+_EXTRAS = {"grpc": "llumlet", "google": "llumlet", "zmq": "kv-events"}
+"""The extra of each package that only some options need."""
 
 
 def _names(ctx: click.Context, param: click.Parameter, modules: tuple[str, ...]) -> tuple[str, ...]:
@@ -61,3 +63,10 @@ def serve(**flags: Any) -> None:
         run(Settings(**flags), click.echo)
     except OSError as error:
         raise click.ClickException(str(error)) from error
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRAS:
+            raise
+        raise click.ClickException(
+            f"there is no package {package}: pip install 'enginehouse[{_EXTRAS[package]}]'"
+        ) from None
