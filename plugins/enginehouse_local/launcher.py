@@ -219,8 +219,7 @@ class LocalProcess(EngineProcess):
                 start_new_session=True,
             )
         except OSError as error:
-            self._output.write(f"stop command '{command[0]}' cannot be run: {error}\n".encode())
-            self._signal(signal.SIGTERM)
+            self._stop_command_failed(f"cannot be run: {error}")
             return
         try:
             status = await stopper.wait()
@@ -229,7 +228,11 @@ class LocalProcess(EngineProcess):
             await stopper.wait()
             raise
         if status:
-            self._output.write(f"stop command '{command[0]}' failed with status {status}\n".encode())
+            self._stop_command_failed(f"failed with status {status}")
+
+    def _stop_command_failed(self, how: str) -> None:
+        self._output.write(f"stop command '{self._line.stop_command[0]}' {how}\n".encode())
+        self._signal(signal.SIGTERM)
 
     async def _wait_and_clean_up(self) -> int | None:
         """Wait until the engine has exited, then kill the processes that it left behind."""

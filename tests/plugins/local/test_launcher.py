@@ -199,10 +199,11 @@ async def test_a_stop_command_that_hangs_is_ended_with_the_engine(launch: Launch
     ("stop_command", "said"),
     [("no-such-stopper", "stop command 'no-such-stopper' cannot be run"), ("false", "stop command 'false' failed")],
 )
-async def test_a_stop_command_that_fails_is_told_in_the_log(stop_command: str, said: str, launch: Launch) -> None:
+async def test_after_a_stop_command_that_fails_the_signal_follows(stop_command: str, said: str, launch: Launch) -> None:
     engine = await launch("sh", "-c", "echo up; while :; do sleep 0.01; done", stop_command=(stop_command,))
     await engine.prints("up")
-    await within(engine.process.stop(0.5))
+    await within(engine.process.stop(3600))
+    assert (await engine.process.exited()).status == -signal.SIGTERM
     assert any(line.startswith(said) for line in engine.log.tail(5))
 
 

@@ -128,22 +128,29 @@ class EngineActor:
         process = self._process
         if process is None:
             return
+        stopper = None
         if process.poll() is None and timeout > 0:
-            self._ask_to_stop(stop_command, environment)
+            stopper = self._ask_to_stop(stop_command, environment)
         end = asyncio.get_running_loop().time() + timeout
-        while process.poll() is None and asyncio.get_running_loop().time() < end:  # noqa: ASYNC110 - no event tells
+        while process.poll() is None and asyncio.get_running_loop().time() < end:
+            if stopper is not None and stopper.poll():
+                stopper = None
+                self._signal(signal.SIGTERM)
             await asyncio.sleep(_PAUSE_S)
         self._signal(signal.SIGKILL)
         while process.poll() is None:  # noqa: ASYNC110 - as above
             await asyncio.sleep(_PAUSE_S)
 
-    def _ask_to_stop(self, stop_command: Sequence[str], environment: Mapping[str, str]) -> None:
-        if not stop_command or self._process is None:
-            self._signal(signal.SIGTERM)
-            return
-        words = [word.replace("${pid}", str(self._process.pid)) for word in stop_command]
-        with suppress(OSError):
-            subprocess.Popen(words, stdin=subprocess.DEVNULL, env={**os.environ, **environment})
+    def _ask_to_stop(
+        self, stop_command: Sequence[str], environment: Mapping[str, str]
+    ) -> subprocess.Popen[bytes] | None:
+        """Run the stop command, and return it; without one, and if it cannot be run, send the signal."""
+        if stop_command and self._process is not None:
+            words = [word.replace("${pid}", str(self._process.pid)) for word in stop_command]
+            with suppress(OSError):
+                return subprocess.Popen(words, stdin=subprocess.DEVNULL, env={**os.environ, **environment})
+        self._signal(signal.SIGTERM)
+        return None
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
