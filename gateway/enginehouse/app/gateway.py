@@ -222,14 +222,15 @@ class Gateway:
         self._state_file.leave()
         return self._state_file.lock
 
-    def resume(self) -> None:
-        """Go on as before ``pause``."""
+    async def resume(self) -> None:
+        """Go on as before ``pause``. Engines that the other gateway has launched meanwhile are stopped."""
         assert self._state_file is not None
-        self._state_file.take_back()
-        self.engines.ownership.resume()
+        await self.engines.take_back(self._state_file.take_back())
 
     def give_up(self) -> None:
-        """Leave the engines to the gateway that has taken over. Live requests continue."""
+        """Leave the engines, and the files, to the gateway that has taken over. Live requests continue."""
+        assert self._state_file is not None
+        self._state_file.leave()
         self.engines.ownership.give_up()
         self._strategy_memory.close()
         self._stop_changes()

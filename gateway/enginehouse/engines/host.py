@@ -156,16 +156,25 @@ class Host(EngineControl, EngineListener):
         if adoptions := [engine.before for engine in self.engines.values() if engine.before is not None]:
             await asyncio.wait(adoptions, timeout=_FIRST_LOOK_S)
 
+    async def stop_left(self, names: Iterable[str]) -> None:
+        """Stop the engines ``names``, as far as they are of this host, before any other one is started."""
+        launches, named = self._launches, {engine.name: engine for engine in self.engines.values()}
+        for name in names:
+            record = launches.state_file.records[name]
+            if record.host != self.name:
+                continue
+            process = await launches.adopt(name, _line_of(record, named.get(name)), LogRing())
+            if process is not None:
+                _log.warning("%s is stopped: the gateway that has launched it has not taken over", name)
+                await launches.end(process, _STRAY_STOP_S)
+
     async def _take_over(
         self, name: str, record: EngineRecord, engine: Engine | None, drained: asyncio.Future[None] | None
     ) -> None:
-        launches, line = self._launches, None
+        launches, line = self._launches, _line_of(record, engine)
         if engine is not None:
             engine.gpus = record.gpus
-            with suppress(ConfigError):  # it cannot be launched any more
-                line = engine.line.line(record.place, record.gpus)
-        wanted = engine if line is not None and fingerprint(line) == record.fingerprint else None
-        line = line or LaunchLine(command=(), port=record.port, bind=record.place.bind, place=record.placed)
+        wanted = engine if fingerprint(line) == record.fingerprint else None
         process = await launches.adopt(name, line, LogRing() if wanted is None else wanted.log)
         if process is None:
             return
@@ -557,6 +566,14 @@ class Host(EngineControl, EngineListener):
             return
         if engine.before is None or engine.before.done():
             engine.adopt(process, NOWHERE)
+
+
+def _line_of(record: EngineRecord, engine: Engine | None) -> LaunchLine:
+    """The launch line of now in the place of ``record``; one without a command if there is none any more."""
+    if engine is not None:
+        with suppress(ConfigError):
+            return engine.line.line(record.place, record.gpus)
+    return LaunchLine(command=(), port=record.port, bind=record.place.bind, place=record.placed)
 
 
 class HostMemory(msgspec.Struct, frozen=True, kw_only=True):

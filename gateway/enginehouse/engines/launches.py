@@ -7,6 +7,7 @@ import logging
 import random
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -298,12 +299,15 @@ class Launches:
 
     async def stop(self, process: EngineProcess, timeout: float) -> None:
         """Stop an engine, as one act. Does nothing once it is another gateway's. A failure is logged."""
-        try:
+        with suppress(ShuttingDown):
             async with self.ownership.act():
-                await process.stop(timeout)
+                await self.end(process, timeout)
+
+    async def end(self, process: EngineProcess, timeout: float) -> None:
+        """Stop an engine, as part of an act. A failure is logged."""
+        try:
+            await process.stop(timeout)
             self.ended(process)
-        except ShuttingDown:
-            return
         except EnginehouseError as error:
             name, _ = self._running.get(process, (process.address, None))
             _log.error("%s may still run: %s", name, error)

@@ -110,6 +110,13 @@ class ManagedEngines:
         self._tasks.start(self._keep_sweeping())
         self._remove_caches()
 
+    async def take_back(self, names: Collection[str]) -> None:
+        """Own the engines again. Stop those called ``names``, which a gateway that failed to take over has launched."""
+        try:
+            await asyncio.gather(*(host.stop_left(names) for host in self._hosts.values()))
+        finally:
+            self.ownership.resume()
+
     def preload(self, models: Sequence[str] | None = None) -> None:
         """Begin to preload those of ``models``, by default of all, that are to be preloaded."""
         for model in self.models if models is None else models:

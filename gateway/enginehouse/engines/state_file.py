@@ -8,7 +8,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -203,6 +203,7 @@ class StateFile:
         lost = "running engines are found by their marks"
         self._file = _KeptFile(self.folder / "engines.json", dict[str, EngineRecord], lost)
         self.records = self._file.read({})
+        self._left: Mapping[str, EngineRecord] = {}
         self.footprints = Footprints(self.folder)
         self.sleepers = Sleepers(self.folder)
 
@@ -224,14 +225,19 @@ class StateFile:
 
     def leave(self) -> None:
         """Leave the files to the gateway that gets the lock."""
+        self._left = {**self.records}
         for each in (self._file, self.footprints.file, self.sleepers.file):
             each.leave()
 
-    def take_back(self) -> None:
-        """Use the files again. The other gateway may have changed the list of engines, so it is written again."""
-        for each in (self._file, self.footprints.file, self.sleepers.file):
-            each.take_back()
+    def take_back(self) -> Collection[str]:
+        """Use the files again, with the engines that the other gateway has launched meanwhile; returns their names."""
+        theirs = self._file.read({}).items()
+        new = {name: each for name, each in theirs if name not in self.records and each != self._left.get(name)}
+        self.records.update(new)
+        for file in (self._file, self.footprints.file, self.sleepers.file):
+            file.take_back()
         self._file.write(self.records)
+        return new.keys()
 
     def close(self) -> None:
         """Release the folder for another gateway, unless that has the lock already."""

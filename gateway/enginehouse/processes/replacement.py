@@ -186,7 +186,7 @@ class Replacement:
         try:
             lock = await run_within(_LEAVE_S, self._pause())
         except TimeoutError:
-            self._resume()
+            await self._resume()
             refused = f"engines have been stopping for {_LEAVE_S:g} s; try again when they have stopped"
             await channel.send(EnginesLeft(refused=refused))
             return
@@ -200,7 +200,7 @@ class Replacement:
             _log.error(
                 "Process %d has not taken over, and this gateway keeps serving: %s", pid, str(error) or "too late"
             )
-            self._resume()
+            await self._resume()
             self.close()
             self.open()  # the other one may have taken the place in the folder
         else:
@@ -215,7 +215,7 @@ class Replacement:
         self._server.stop_accepting()
         return lock
 
-    def _resume(self) -> None:
+    async def _resume(self) -> None:
         """Go on as before ``_pause``."""
-        self._gateway.resume()
         self._tasks.start(self._server.accept())
+        await self._gateway.resume()

@@ -130,3 +130,20 @@ def test_the_list_of_engines_is_right_again_after_another_gateway_had_it(tmp_pat
     again = StateFile(tmp_path)
     assert again.records == {"a": RECORD}
     again.close()
+
+
+def test_an_engine_that_the_other_gateway_has_launched_is_recorded_on(tmp_path: Path) -> None:
+    state = StateFile(tmp_path)
+    state.put("a", RECORD)
+    state.put("ends", RECORD)
+    assert state.lock is not None
+    state.leave()
+    other = StateFile(tmp_path, os.dup(state.lock))
+    other.put("b", RECORD)
+    other.close()
+    state.remove("ends", state.records["ends"])
+    assert list(state.take_back()) == ["b"]
+    state.close()
+    again = StateFile(tmp_path)
+    assert again.records == {"a": RECORD, "b": RECORD}
+    again.close()

@@ -54,7 +54,7 @@ class Running:
     def stop_accepting(self) -> None:
         self.events.append("closed")
 
-    def resume(self) -> None:
+    async def resume(self) -> None:
         self.events.append("resumed")
 
     async def accept(self) -> None:
