@@ -88,13 +88,13 @@ class RemoteQueues(Observer):
         limit = config.backends[name].concurrency or self._reported.get(name, 0)
         queue = self.queues.get(name)
         self._context.fleet.load(name).slots = limit
+        backlog = self._backlogs.setdefault(config.backends[name].host, Backlog())
         if queue is not None:
-            queue.configure(config, limit)
+            queue.configure(config, limit, backlog)
             if not limit:  # everything that waited was granted
                 del self.queues[name]
         elif limit:
             try:
-                backlog = self._backlogs.setdefault(config.backends[name].host, Backlog())
                 self.queues[name] = RemoteQueue(name, self._context, limit, backlog)
             except Exception:
                 _log.exception("Backend '%s' has no queue: its scheduler could not be made", name)
@@ -125,8 +125,10 @@ class RemoteQueue(HostQueue):
     def place(self, replica: str) -> tuple[str, int]:
         return self.name, self._priorities.get(replica.removesuffix(f"@{self.name}"), 0)
 
-    def configure(self, config: Config, limit: int) -> None:
-        """Use another configuration and another ``limit``, 0 for none."""
+    def configure(self, config: Config, limit: int, backlog: Backlog) -> None:
+        """Use another configuration, another ``limit``, 0 for none, and the ``backlog`` of another host."""
+        if backlog is not self.backlog:
+            self.backlog = self.backlog.moved(len(self._open), backlog)
         self.reconfigure(*self._rules(config, limit))
 
     def _rules(self, config: Config, limit: int) -> tuple[Swapper, HostFacts, SchedulingLimits]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Final, NamedTuple
@@ -238,31 +238,48 @@ class RetryBudget:
 
 _KEPT: Final = 200
 _RENEW_EVERY: Final = 20
+_MOST_MODELS: Final = 1000
+
+
+class _FirstBytes:
+    """The times to the first byte of one model. ``found``: the percentile of the last ones, once there are enough."""
+
+    def __init__(self) -> None:
+        self.last: deque[float] = deque(maxlen=_KEPT)
+        self.seen = 0
+        self.found: float | None = None
 
 
 class HedgeDelay:
     """A fixed time, or a percentile of a model's last 200 times to the first byte. ``after``: which of them.
 
-    The nearest-rank percentile is sought again after every 20 of them.
+    The nearest-rank percentile is sought again after every 20 of them. Of more than 1000 models, the oldest is
+    forgotten.
     """
 
     def __init__(self, after: HedgeAfter) -> None:
         self.after = after
-        self._last: dict[str, deque[float]] = {}
-        self._seen: Counter[str] = Counter()
-        self._found: dict[str, float] = {}
+        self._models: dict[str, _FirstBytes] = {}
 
     def of(self, model: str) -> float | None:
         """The delay in seconds; ``None`` while fewer than 20 times are known."""
-        return self._found.get(model) if self.after.percentile else self.after.seconds
+        if not self.after.percentile:
+            return self.after.seconds
+        times = self._models.get(model)
+        return None if times is None else times.found
 
     def observe(self, model: str, seconds: float) -> None:
         """Add an engine's time to its first byte. If another engine won, the real time is longer."""
         share = self.after.percentile
         if not share:
             return
-        last = self._last.setdefault(model, deque(maxlen=_KEPT))
+        times = self._models.get(model)
+        if times is None:
+            if len(self._models) == _MOST_MODELS:
+                del self._models[next(iter(self._models))]
+            times = self._models[model] = _FirstBytes()
+        last = times.last
         last.append(seconds)
-        self._seen[model] += 1
-        if self._seen[model] % _RENEW_EVERY == 0:
-            self._found[model] = sorted(last)[-(-len(last) * share // 100) - 1]
+        times.seen += 1
+        if times.seen % _RENEW_EVERY == 0:
+            times.found = sorted(last)[-(-len(last) * share // 100) - 1]

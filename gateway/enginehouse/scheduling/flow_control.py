@@ -40,6 +40,13 @@ class Backlog:
         """Count a request out."""
         self.waiting -= 1
 
+    def moved(self, requests: int, to: Backlog) -> Backlog:
+        """Count so many ``requests`` out here and in there, because their queue belongs to another host now."""
+        for _ in range(requests):
+            self.take()
+            to.add()
+        return to
+
     def granted(self, now: float) -> None:
         """Note that a request was granted at ``now`` while others wait: only then it shows how fast the host is."""
         if self._last is not None:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from enginehouse.config.schema import HostSettings
 from tests.support.changed_config import reconfigure
 from tests.support.raw_client import RawClient
 from tests.support.scripted_engine import Cut, ScriptedEngine, StartEngine
@@ -170,3 +171,27 @@ async def test_requests_waiting_for_a_removed_backend_are_routed_again(house: Op
     reply = await waits.reply()
     assert (reply.status, reply.header("x-enginehouse-backend")) == (200, "b")
     assert here.gateway.gateway.engines.queues == {}
+
+
+async def test_a_backend_that_changes_its_host_is_counted_there(house: OpenGateway, engine: StartEngine) -> None:
+    served, other = await engine(), await engine()
+    here = Limited(await house(served, other, scheduling={"max_queue": 2}), served)
+    remote = here.gateway.gateway.engines.remote
+    remote.report("b", 1)
+    clients = []
+    for name, away in (("a", "b"), ("b", "a")):
+        here.gateway.fleet.undrain(name)
+        here.gateway.fleet.drain(away)
+        here.engine = served if name == "a" else other
+        clients += [await here.send() for _ in range(2)]
+    line = remote.queues["b"]
+    both = configure([served, other], None, None, {"scheduling": {"max_queue": 2}})
+    moved = msgspec.structs.replace(both.backends["b"], host="rack")
+    whole = {"hosts": {"rack": HostSettings()}, "backends": {**both.backends, "b": moved}}
+    reconfigure(here.gateway.gateway, msgspec.structs.replace(both, **whole))
+    assert remote.queues["b"] is line
+    assert [each.backlog.waiting for each in remote.queues.values()] == [1, 1]
+    clients.append(await here.send())
+    here.gate.set()
+    assert [(await client.reply()).status for client in clients] == [200] * 5
+    assert [each.backlog.waiting for each in remote.queues.values()] == [0, 0]

@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from enginehouse.aio.clock import loop_clock
 from enginehouse.aio.tasks import BackgroundTasks
@@ -43,7 +44,7 @@ class OwnerQueues:
         self._owner = owner
         self._priorities = priorities
         self._changed = changed
-        self._backlogs: dict[str, Backlog] = {}
+        self._backlogs = WeakValueDictionary[str, Backlog]()
         self._numbers = itertools.count(1)
         self._open: dict[int, _OpenTicket] = {}
         self._by_id: dict[str, int] = {}
@@ -56,9 +57,11 @@ class OwnerQueues:
             self.by_backend.pop(place.name, None)
             return
         kind = OwnerQueue if place.queue == "own" else OwnerLineQueue
+        backlog = self._backlogs.setdefault(f"{place.queue} {host}", Backlog())
         if not isinstance(known, OwnerQueue) or type(known) is not kind:
-            backlog = self._backlogs.setdefault(f"{place.queue} {host}", Backlog())
             self.by_backend[place.name] = known = kind(place.name, self, self._owner, backlog)
+        elif known.backlog is not backlog:
+            known.backlog = known.backlog.moved(sum(each.queue is known for each in self._open.values()), backlog)
         known.unloaded = frozenset(place.unloaded)
 
     def next_number(self) -> int:

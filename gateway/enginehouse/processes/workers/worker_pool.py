@@ -316,7 +316,8 @@ class WorkerPool(Observer):
         """Ask for the places that workers keep, unless that was done just now."""
         now = self._now()
         if now - self._recalled.get(backend, 0.0) >= _RECALL_EVERY_S:
-            self._recalled[backend] = now
+            recent = {name: at for name, at in self._recalled.items() if now - at < _RECALL_EVERY_S}
+            self._recalled = {**recent, backend: now}
             self.send(OwnerQueues.recall, backend)
 
     def learned(self, teller: WorkerLink, news: dict[str, bytes]) -> None:

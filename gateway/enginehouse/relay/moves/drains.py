@@ -44,6 +44,8 @@ class Drains:
         if not self._hands_on("vacate", replica):
             self._vacating[replica] = asyncio.get_running_loop().time() + _VACATING_S
             self._begin("replica", replica)
+            if ("replica", replica) not in self._tasks:
+                del self._vacating[replica]
 
     def retire(self, replica: str, error: RequestError) -> None:
         """``vacate``, and end WebSockets with ``error``: they have no end of their own."""
@@ -81,7 +83,12 @@ class Drains:
     def _begin(self, kind: _Kind, name: str) -> None:
         if self._context.continuer is not None and (kind, name) not in self._tasks and self._at(kind, name):
             self._tasks[kind, name] = task = asyncio.ensure_future(self._drain(kind, name))
-            task.add_done_callback(lambda _: self._tasks.pop((kind, name), None))
+            task.add_done_callback(lambda _: self._drained(kind, name))
+
+    def _drained(self, kind: _Kind, name: str) -> None:
+        del self._tasks[kind, name]
+        if kind == "replica":
+            self._vacating.pop(name, None)
 
     async def _drain(self, kind: _Kind, name: str) -> None:
         tried: set[tuple[LiveRequest, str]] = set()
@@ -128,7 +135,4 @@ class Drains:
             return True
         models = self._context.fleet.snapshot.models.values()  # a name does not tell which part of it is the model's
         offered = next((each for row in models for each in row if each.replica == replica), None)
-        if offered is None or offered.state is ReplicaState.STOPPING:
-            return True
-        del self._vacating[replica]
-        return False
+        return offered is None or offered.state is ReplicaState.STOPPING

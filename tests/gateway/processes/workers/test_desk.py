@@ -90,3 +90,27 @@ async def test_only_grants_while_others_wait_show_a_worker_how_fast_the_host_is(
     queues.granted(1, 0)
     queues.granted(2, 0)
     assert queue.backlog.rate == 0
+
+
+async def test_a_worker_counts_what_waits_for_a_backend_that_has_changed_its_host_there() -> None:
+    owner: Any = SimpleNamespace(send=lambda *_: None)
+    queues = OwnerQueues(owner, dict, lambda: None)
+    place = BackendPlace("a", None, "line")
+    queues.place(place, "old")
+    queues.place(BackendPlace("b", None, "line"), "old")
+    queue, beside = queues.by_backend["a"], queues.by_backend["b"]
+    for number, each in enumerate((queue, beside)):
+        each.submit(Ticket(id=f"request-{number}", replica=each.place("m")[0]), Holder())
+    queues.place(place, "new")
+    assert queues.by_backend["a"] is queue
+    assert (queue.backlog.waiting, beside.backlog.waiting) == (1, 1)
+    queues.granted(1, 0)
+    assert (queue.backlog.waiting, beside.backlog.waiting) == (0, 1)
+
+
+async def test_a_worker_keeps_nothing_of_hosts_that_are_gone() -> None:
+    owner: Any = SimpleNamespace(send=lambda *_: None)
+    queues = OwnerQueues(owner, dict, lambda: None)
+    for number in range(3):
+        queues.place(BackendPlace("a", None, "line"), f"host-{number}")
+    assert [*queues._backlogs] == ["line host-2"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import socket
 import threading
 from collections.abc import AsyncIterator
@@ -122,6 +123,15 @@ async def test_workers_know_what_is_unloaded_before_its_streams_move(
         gateway.relay.drains.vacate(replica)
         queues = [worker.queues.by_backend for worker in forks.workers.values()]
         await until(lambda: all(each["a@b"].is_unloaded(replica) for each in queues))
+
+
+async def test_nothing_is_kept_of_backends_whose_places_were_recalled(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pooled() as forks:
+        seconds = itertools.count(1)
+        monkeypatch.setattr(forks.pool, "_now", lambda: float(next(seconds)))
+        for backend in ("gone", "here"):
+            forks.pool.recall(backend)
+        assert [*forks.pool._recalled] == ["here"]
 
 
 async def test_requests_go_on_while_a_worker_changes_its_configuration(monkeypatch: pytest.MonkeyPatch) -> None:

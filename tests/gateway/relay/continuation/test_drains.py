@@ -103,6 +103,19 @@ async def test_a_scheduler_wants_a_replica_to_be_free_for_a_while_only(
     await stays.rest()
 
 
+async def test_nothing_is_kept_of_replicas_that_are_free(house: OpenGateway, model_engine: StartModelEngine) -> None:
+    source, destination = await model_engine(), await model_engine()
+    gateway = await house(source, destination, backend=VLLM)
+    drains = gateway.relay.drains
+    drains.vacate("gone@b")
+    assert not drains._vacating
+    leaves = await Streaming.begin(gateway, source)
+    drains.vacate("m@a")
+    await leaves.rest()
+    await until(lambda: not drains._tasks)
+    assert not drains._vacating
+
+
 async def test_a_stream_moves_once_a_full_backend_has_room(house: OpenGateway, model_engine: StartModelEngine) -> None:
     source, destination = await model_engine(), await model_engine()
     backends = {"b": {"url": destination.url, "models": [MODEL], "driver": "vllm", "concurrency": 1}}

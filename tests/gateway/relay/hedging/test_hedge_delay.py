@@ -38,6 +38,15 @@ def test_a_percentile_follows_the_last_times() -> None:
     assert it.of("m") == 3.0
 
 
+def test_only_so_many_models_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("enginehouse.relay.retries._MOST_MODELS", 2)
+    it = delay("p50")
+    for model in ("gone", "a", "b"):
+        for _ in range(20):
+            it.observe(model, 1.0)
+    assert [it.of(model) for model in ("gone", "a", "b")] == [None, 1.0, 1.0]
+
+
 @pytest.mark.parametrize("text", ["", "0", "p100", "p49", "p", "P95", "95", "-1s", "soon"])
 def test_other_values_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected"):
