@@ -6,9 +6,9 @@ import asyncio
 import logging
 import random
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -27,7 +27,12 @@ from enginehouse.engines.state_file import EngineOwnership, EngineRecord, StateF
 from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Launcher, LaunchLine
 from enginehouse.interfaces.places import LOOPBACK, EngineNeeds, Place
 
+T = TypeVar("T")
+
 _log = logging.getLogger(__name__)
+
+_ANSWER_S = 60.0
+"""The time limit of a launcher's answer, on top of what its call may take."""
 
 MARK = "ENGINEHOUSE_MARK"
 """The environment variable of every engine by which it is found if the record of it is lost."""
@@ -139,7 +144,6 @@ class Launches:
         self.places = getattr(type(unguarded_launcher(launcher)), "place", None) is not Launcher.place
         self._reads_marks = getattr(type(unguarded_launcher(launcher)), "marks", None) is not Launcher.marks
         self._launcher = launcher
-        self.why_not = launcher.why_not
         self._ports = ports
         self.learned = LearnedFacts({}, {}, {})
         self.strays: list[asyncio.Task[None]] = []
@@ -190,8 +194,12 @@ class Launches:
 
     async def no_room(self, needs: EngineNeeds) -> str:
         """Why no machine could hold such an engine even if no other one ran; empty if one could."""
-        await self.prepare()
-        return await self._launcher.no_room(needs)
+        await _answer(self.prepare())
+        return await _answer(self._launcher.no_room(needs))
+
+    async def why_not(self, line: LaunchLine, files: Sequence[str]) -> str:
+        """Why the engine cannot be launched with ``line`` and its ``files``; empty if it may."""
+        return await _answer(self._launcher.why_not(line, files))
 
     async def find_place(self, name: str, needs: EngineNeeds, timeout: float, waits: Callable[[str], None]) -> Place:
         """A place for the engine ``name``. Calls ``waits`` with the reason why there is none yet.
@@ -233,7 +241,7 @@ class Launches:
         if is_own_port(place):
             return
         try:
-            await self._launcher.release(place)
+            await _answer(self._launcher.release(place))
         except EnginehouseError as error:
             _log.error("The resources of %s may still be in use: %s", name, error)
 
@@ -244,8 +252,8 @@ class Launches:
         if not self._reads_marks:  # to prepare its launcher may take long
             return
         try:
-            await self.prepare()
-            marks = await self._launcher.marks(MARK)
+            await _answer(self.prepare())
+            marks = await _answer(self._launcher.marks(MARK))
         except EnginehouseError as error:
             _log.error("Host '%s' cannot be asked for engines that still run: %s", self.host, error)
             return
@@ -282,8 +290,8 @@ class Launches:
         """Adopt a recorded engine. Its record is removed if it does not run, or if the launcher fails to adopt it."""
         record = self.state_file.records[name]
         try:
-            await self.prepare()
-            process = await self._launcher.adopt(name, line, record.handle, output)
+            await _answer(self.prepare())
+            process = await _answer(self._launcher.adopt(name, line, record.handle, output))
         except (Exception, SystemExit):
             launcher = type(unguarded_launcher(self._launcher))
             text = "The launcher %s.%s of host '%s' failed to take over %s, which may still run"
@@ -306,7 +314,7 @@ class Launches:
     async def end(self, process: EngineProcess, timeout: float) -> None:
         """Stop an engine, as part of an act. A failure is logged."""
         try:
-            await process.stop(timeout)
+            await _answer(process.stop(timeout), timeout)
             self.ended(process)
         except EnginehouseError as error:
             name, _ = self._running.get(process, (process.address, None))
@@ -321,6 +329,17 @@ class Launches:
         record = msgspec.structs.replace(before, handle=dict(process.handle))
         self._running[process] = (name, record)
         self.state_file.put(name, record)
+
+
+async def _answer(call: Coroutine[Any, Any, T], takes: float = 0.0) -> T:
+    """What a launcher's ``call``, which itself ``takes`` so many seconds at most, returns.
+
+    Raises ``LoadFailed`` if it does not return.
+    """
+    try:
+        return await run_within(takes + _ANSWER_S, call)
+    except TimeoutError:
+        raise LoadFailed(f"its launcher has not answered for {takes + _ANSWER_S:g} s") from None
 
 
 def _readable(marks: Mapping[int, str]) -> Iterator[tuple[int, EngineMark]]:

@@ -161,6 +161,56 @@ def test_an_engine_that_cannot_be_stopped_leaves_its_replica_at_rest(
     in_virtual_time(scenario())
 
 
+def test_an_engine_whose_stop_hangs_leaves_its_replica_at_rest(
+    in_virtual_time: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Hanging(FakeProcess):
+        async def stop(self, timeout: float) -> None:
+            await asyncio.Event().wait()
+
+    async def scenario() -> None:
+        supervisor = Engine(
+            ManagedReplica("tiny-1", "tiny", ModelSettings(command="engine"), support_of(ScriptedDriver())),
+            launches(guarded(Gives(Hanging("http://127.0.0.1:25000")))),
+            connect=lambda address: FakeClient({}), listener=EngineListener(),
+        )  # fmt: skip
+        await supervisor.bring_up()
+        await asyncio.wait_for(supervisor.stop(7), 3600)
+        assert supervisor.state is ReplicaState.STOPPED
+        assert "tiny-1 may still run: its launcher has not answered for 67 s" in caplog.text
+
+    in_virtual_time(scenario())
+
+
+@pytest.mark.parametrize("method", ["prepare", "adopt", "marks"])
+def test_a_launcher_that_hangs_delays_a_start_only_for_a_while(
+    method: str, in_virtual_time: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Hanging(FakeLauncher):
+        async def marks(self, variable: str) -> Mapping[int, str]:
+            return {}
+
+    async def hang(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    launcher = Hanging()
+    setattr(launcher, method, hang)
+    if method != "marks":
+        (tmp_path / "engines.json").write_text("{}")
+
+    async def scenario() -> None:
+        state_file = StateFile(tmp_path)
+        state_file.put("old", EngineRecord(host="local", port=25_000, fingerprint="", handle={"address": "http://old"}))
+        host = BareHost(guarded(launcher), state_file, {}, lambda backend, address: FakeClient({}))
+        await asyncio.wait_for(host.open(), 3600)
+        await host.close()
+        state_file.close()
+
+    in_virtual_time(scenario())
+    said = "cannot be asked for engines" if method == "marks" else "failed to take over old, which may still run"
+    assert said in caplog.text
+
+
 @pytest.mark.parametrize("hangs", [False, True])
 def test_an_engine_whose_processes_are_unknown_is_stopped(hangs: bool, in_virtual_time: Run) -> None:
     class Unknown(FakeProcess):
