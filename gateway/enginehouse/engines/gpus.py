@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from enginehouse.aio.slow_work import run_slowly
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.config.schema import HostSettings
 from enginehouse.domain.errors import ConfigError, PluginFailed
@@ -18,7 +19,7 @@ from enginehouse.interfaces.launchers import Launcher
 _log = logging.getLogger(__name__)
 
 CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
-_REFRESH_S = 5.0
+_REFRESH_S = _READ_S = 5.0
 _PAUSE_S = 0.1
 _FREED_WITHIN_S = 10.0
 _SOON_S = 10.0
@@ -49,6 +50,7 @@ class Gpus:
         self.now: Sequence[Gpu] = ()
         self._all: Sequence[Gpu] = ()
         self._assigned: dict[str, Sequence[int]] = {}
+        self._reading: asyncio.Future[Sequence[Gpu]] | None = None
         self._ended: set[int] = set()
         self._last_end: float | None = None
         self._tasks = BackgroundTasks()
@@ -82,10 +84,15 @@ class Gpus:
         return [HostGpu(host, gpu, [each for each, gpus in assigned if gpu.index in gpus]) for gpu in self.now]
 
     async def refresh(self) -> None:
-        """Read the GPUs. If that fails, or finds none any more, what was read last stays."""
-        if self._read is not None:
-            with suppress(PluginFailed):  # logged
-                self._take(await asyncio.to_thread(self._read) or self._all)
+        """Read the GPUs. If that fails, hangs, or finds none any more, what was read last stays."""
+        if self._read is None:
+            return
+        if self._reading is None or self._reading.done():  # one that hangs must not hold ever more threads
+            self._reading = asyncio.ensure_future(run_slowly(self._read))
+        done, _ = await asyncio.wait({self._reading}, timeout=_READ_S)
+        with suppress(PluginFailed):  # logged
+            for reading in done:
+                self._take(reading.result() or self._all)
 
     async def assign(self, replica: str, wanted: int | Sequence[int] | None) -> str:
         """Choose the GPUs of an engine that is launched now. Returns its ``CUDA_VISIBLE_DEVICES``, empty for all.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
+from threading import Event
 from types import SimpleNamespace
 
 import pytest
@@ -25,7 +26,7 @@ from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
 from tests.support.fake_gpus import GIB, FakeGpus, FakeNvml, gpu
 from tests.support.host_launchers import launches
 from tests.support.virtual_time import Run
-from tests.support.waiting import until
+from tests.support.waiting import until, within
 
 
 @pytest.fixture
@@ -126,6 +127,23 @@ def test_gpus_that_are_there_later_are_read_too_and_a_reading_without_any_forget
         assert seen == [0, 2, 2, 1]
 
     in_virtual_time(scenario())
+
+
+async def test_a_reading_that_hangs_holds_one_thread_and_no_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("enginehouse.engines.gpus._READ_S", 0.01)
+    goes_on, readings = Event(), []
+
+    def read() -> Sequence[Gpu]:
+        readings.append(None)
+        if len(readings) > 1:
+            goes_on.wait()
+        return [gpu(0), gpu(1)]
+
+    gpus = Gpus(read)
+    await gpus.refresh()
+    assert [await within(gpus.assign(name, 1)) for name in ("a", "b")] == ["0", "1"]
+    assert len(readings) == 2
+    goes_on.set()
 
 
 async def test_a_process_counts_on_every_gpu() -> None:
