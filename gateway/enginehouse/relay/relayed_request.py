@@ -495,9 +495,14 @@ class RelayedRequest(Request):
             self._keep_alive(now, self.job.context.heartbeat, advanced=advanced)
         if attempt is None:
             return
-        if advanced:
+        is_over = self.reply.is_over and not (self.reply.paused or self._held)
+        if is_over:
+            attempt.await_end(now)
+        elif advanced:
             attempt.await_more()
-        if now >= attempt.total_deadline:
+        if now >= attempt.deadline and is_over:
+            self._complete(attempt, b"")
+        elif now >= attempt.total_deadline:
             self._expire(attempt)
         elif now >= attempt.deadline:
             self._lost(attempt.expire())

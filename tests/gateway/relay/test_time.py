@@ -13,9 +13,9 @@ from tests.support.at_once import AT_ONCE
 from tests.support.fake_transport import FakeTransport
 from tests.support.fake_upstream import KeptAnswer
 from tests.support.raw_client import RawClient
-from tests.support.scripted_engine import ScriptedEngine, StartEngine
-from tests.support.served_gateway import OpenGateway, ServedGateway
-from tests.support.stream_events import event
+from tests.support.scripted_engine import ScriptedEngine, StartEngine, chunk
+from tests.support.served_gateway import MODEL, OpenGateway, ServedGateway
+from tests.support.stream_events import DONE, event
 
 LIMITS = {"connect": 5, "first_byte": 600, "stall": 120, "total": 3600}
 SSE = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -97,6 +97,31 @@ async def test_a_stream_that_stalls_ends_with_an_error_event(house: OpenGateway,
     assert b"upstream_timeout" in last
     assert await client.chunk() == b""
     await served.calls[0].closed.wait()
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+async def test_a_stream_ends_soon_after_its_last_event_although_its_engine_does_not_end_it(
+    house: OpenGateway, engine: StartEngine, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr("enginehouse.relay.attempts.attempt._ENDS_WITHIN_S", 50.0)
+    served = await engine()
+    gateway = await house(served, timeouts=LIMITS, models={MODEL: {"endpoints": ["/v1/chat/completions"]}})
+    said = b'data: {"choices": [{"index": 0, "delta": {"content": "hello"}}]}\n\n'
+    served.plays(SSE + chunk(said), chunk(DONE), asyncio.Event())
+    client = await gateway.client()
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}
+    client.send(gateway.post(body, path=path, stream=True))
+    await gateway.until(lambda: any(each.reply.is_over for each in gateway.relay.live))
+    gateway.pass_time(0)
+    assert gateway.relay.live, "the engine may end it yet"
+    gateway.pass_time(51)
+    reply = await client.reply()
+    assert (reply.status, reply.whole) == (200, True)
+    assert reply.body == said + DONE if path == "/v1/chat/completions" else b"message_stop" in reply.body
+    await served.calls[0].closed.wait()
+    assert not gateway.relay.live
+    assert gateway.fleet.backends()[0].last_error is None
+    assert gateway.relay.context.counters.series("a", "m").keys[""].requests == {(200, "match"): 1}
 
 
 async def test_an_answer_that_stalls_never_looks_whole(house: OpenGateway, engine: StartEngine) -> None:

@@ -29,6 +29,8 @@ _log = logging.getLogger("enginehouse.relay")
 NEVER: Final = float("inf")
 _UNFOLLOWED: Final = Placement()
 """That of a strategy which does not follow its requests."""
+_ENDS_WITHIN_S: Final = 1.0
+"""An engine ends its answer together with its last event. Some never do."""
 
 
 class Attempt:
@@ -165,6 +167,10 @@ class Attempt:
     def await_more(self) -> None:
         """Apply the limit for the next piece of the answer."""
         self._limit_to(self.upstream.timeouts.stall, "did not continue its answer")
+
+    def await_end(self, now: float) -> None:
+        """Apply the limit for the end of an answer whose last event has come by ``now``."""
+        self.deadline = min(self.deadline, now + _ENDS_WITHIN_S)
 
     def await_client(self) -> None:
         """Apply the limit for the client to read on."""
