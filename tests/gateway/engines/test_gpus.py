@@ -131,7 +131,8 @@ def test_gpus_that_are_there_later_are_read_too_and_a_reading_without_any_forget
 
 async def test_a_reading_that_hangs_holds_one_thread_and_no_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("enginehouse.engines.gpus._READ_S", 0.01)
-    goes_on, readings = Event(), []
+    goes_on = Event()
+    readings: list[None] = []
 
     def read() -> Sequence[Gpu]:
         readings.append(None)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 import pytest
 
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.relay.attempts.attempt import Attempt
+from enginehouse.relay.relayed_request import RelayedRequest
 from enginehouse.relay.upstream.connection import Connection
 from tests.support.at_once import AT_ONCE
 from tests.support.fake_transport import FakeTransport
@@ -111,7 +113,7 @@ async def test_a_stream_ends_soon_after_its_last_event_although_its_engine_does_
     client = await gateway.client()
     body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}
     client.send(gateway.post(body, path=path, stream=True))
-    await gateway.until(lambda: any(each.reply.is_over for each in gateway.relay.live))
+    await gateway.until(lambda: any(cast("RelayedRequest", each).reply.is_over for each in gateway.relay.live))
     gateway.pass_time(0)
     assert gateway.relay.live, "the engine may end it yet"
     gateway.pass_time(51)
