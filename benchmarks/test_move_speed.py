@@ -9,9 +9,9 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from enginehouse.domain.continuation import Continuation
-from enginehouse.drivers import one_token
 from enginehouse_continuation.continuer import ContinuationTranslator
 from enginehouse_continuation.stream_history import StreamHistory
+from enginehouse_kit.added_fields import one_token
 from enginehouse_kit.testing import FakeShare
 from enginehouse_vllm import VllmDriver
 

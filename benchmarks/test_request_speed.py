@@ -16,7 +16,7 @@ from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.http.client_connection import ClientConnection
-from enginehouse.http.cors import Cors
+from enginehouse.http.cross_origin import Cors
 from enginehouse.http.server import HttpServer
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.relay.upstream.connection import Connection

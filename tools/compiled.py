@@ -42,7 +42,7 @@ MODULES = {
     "gateway/enginehouse/http": (
         "admission",
         "client_connection",
-        "cors",
+        "cross_origin",
         "framing",
         "inbound",
     ),

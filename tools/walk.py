@@ -27,7 +27,7 @@ from enginehouse.app import Gateway
 from enginehouse.config.schema import Config
 from enginehouse.engines.state_file import StateFile
 from enginehouse.http.client_connection import ClientConnection
-from enginehouse.http.cors import Cors
+from enginehouse.http.cross_origin import Cors
 from enginehouse.http.server import HttpServer
 from enginehouse.plugin_manager.discovery import load_plugins
 

@@ -58,7 +58,7 @@ _NAMES = {
         Effects HostFacts HostedReplica Phase ReplicaLine SchedulingLimits SwapDone SwapId SwapPlan Ticket
         TicketAge TicketQueue Waiting WaitingTicket
     """,
-    "enginehouse_kit.added_fields": "cutter",
+    "enginehouse_kit.added_fields": "cutter one_token",
     "enginehouse_kit.block_events": """
         BlockHash BlocksRemoved BlocksStored CacheCleared CacheEvent EventsComplete EventsLost
     """,

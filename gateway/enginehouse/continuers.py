@@ -15,7 +15,7 @@ from enginehouse.interfaces.continuers import Question as Question
 from enginehouse.interfaces.continuers import Rest as Rest
 from enginehouse.interfaces.continuers import StreamMove as StreamMove
 from enginehouse.interfaces.continuers import Translator as Translator
-from enginehouse.relay.events.added_fields import cut_usage as cut_usage
+from enginehouse.relay.answers.changes import cut_usage as cut_usage
 from enginehouse.relay.events.sse import is_whole as is_whole
 from enginehouse.relay.events.sse import read_events as read_events
 from enginehouse.routing.body.rewrite import replace_model as replace_model

@@ -28,5 +28,4 @@ from enginehouse.interfaces.launch_spec import EngineOptions as EngineOptions
 from enginehouse.interfaces.launch_spec import FoundModel as FoundModel
 from enginehouse.interfaces.launch_spec import LaunchSpec as LaunchSpec
 from enginehouse.interfaces.launch_spec import ModelFacts as ModelFacts
-from enginehouse.relay.events.added_fields import add_field as add_field
-from enginehouse.relay.events.added_fields import one_token as one_token
+from enginehouse.routing.body.rewrite import add_field as add_field

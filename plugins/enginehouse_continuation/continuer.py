@@ -25,7 +25,6 @@ from enginehouse.drivers import (
     EngineClient,
     StreamTraits,
     SupportsContinuation,
-    one_token,
 )
 from enginehouse.errors import CannotContinue
 from enginehouse_continuation.gathered_answer import MOST_GATHERED, GatheredAnswer
@@ -42,7 +41,7 @@ from enginehouse_continuation.reading_ahead import ReadingAhead, ReadingTurn
 from enginehouse_continuation.restrictions import PATHS, number, why_not
 from enginehouse_continuation.stream_history import MOST_KEPT, StreamHistory
 from enginehouse_continuation.typed_history import TypedHistory, typed_answer
-from enginehouse_kit.added_fields import cutter
+from enginehouse_kit.added_fields import cutter, one_token
 from enginehouse_kit.protocols import Protocol, ProtocolRequest
 
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode

@@ -1,4 +1,4 @@
-"""Removes the fields that drivers have added to requests for continuations from the streams that answer them."""
+"""Asks for one token of a prompt, and removes what drivers have added to requests from the streams that answer them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Final
 
+import msgspec
+
 from enginehouse.continuers import cut_usage
 
 Cut = Callable[[bytes], bytes]
@@ -14,9 +16,17 @@ Cut = Callable[[bytes], bytes]
 
 _IDS = b',"token_ids":['
 _NAME = b'token_ids"'
+_LEFT_OUT: Final = frozenset({"stream_options", "min_tokens", "max_completion_tokens", "n_predict"})
+_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _COLON = re.compile(rb"\s*:\s*")
 _COMMA = re.compile(rb"\s*,")
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+
+
+def one_token(body: bytes) -> bytes:
+    """Return ``body`` as a request for one token, so that its engine reads the prompt."""
+    fields: dict[str, object] = {name: value for name, value in _fields(body).items() if name not in _LEFT_OUT}
+    return msgspec.json.encode({**fields, "max_tokens": 1, "stream": False})
 
 
 @lru_cache(maxsize=64)

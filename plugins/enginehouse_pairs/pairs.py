@@ -8,9 +8,10 @@ from typing import Final
 import msgspec
 
 from enginehouse import HandOver, InvalidRequest, RequestError, Route
-from enginehouse.drivers import EngineResponse, SupportsBootstrap, add_field, one_token
+from enginehouse.drivers import EngineResponse, SupportsBootstrap, add_field
 from enginehouse.errors import UpstreamError
 from enginehouse.hand_overs import GoOn, PairChoice, PrefillEngine, StreamCheck, stream_form
+from enginehouse_kit.added_fields import one_token
 from enginehouse_pairs.choosing import route_of
 
 _PARAMETERS: Final = "kv_transfer_params"

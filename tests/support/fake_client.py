@@ -15,8 +15,7 @@ from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.http.admission import Admission, BodyMemory, OpensRequests
 from enginehouse.http.client_connection import ClientConnection
-from enginehouse.http.cors import Cors
-from enginehouse.http.cross_origin import CrossOriginProtection
+from enginehouse.http.cross_origin import Cors, CrossOriginProtection
 from enginehouse.http.inbound import DateLine
 from enginehouse.http.relayed_paths import RelayedPaths
 from enginehouse.http.server import HttpServer

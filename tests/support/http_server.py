@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from enginehouse.app import Gateway
 from enginehouse.http.client_connection import ClientConnection
-from enginehouse.http.cors import Cors
+from enginehouse.http.cross_origin import Cors
 from enginehouse.http.server import HttpServer
 from enginehouse.processes.workers.worker import Worker
 

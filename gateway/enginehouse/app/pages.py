@@ -24,7 +24,7 @@ from enginehouse.app.services.service_runner import Services
 from enginehouse.domain.compiled import COMPILED
 from enginehouse.domain.foreign import shown
 from enginehouse.http.application import build_application
-from enginehouse.http.cors import EXPOSED
+from enginehouse.http.cross_origin import EXPOSED
 from enginehouse.http.guarded_pages import CallerPages, OperatorPages, UpstreamRoot
 from enginehouse.http.health_pages import HealthPages
 from enginehouse.http.page_facts import MeasuredGateway, OperatedGateway, PageFacts

@@ -20,7 +20,7 @@ from enginehouse.domain.errors import ConfigError, NoHealthyBackend, RequestErro
 from enginehouse.domain.replica import Health
 from enginehouse.domain.request import Headers
 from enginehouse.http.client_connection import ClientConnection
-from enginehouse.http.cors import Cors
+from enginehouse.http.cross_origin import Cors
 from enginehouse.http.server import HttpServer
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.plugin_manager.discovery import load_plugins

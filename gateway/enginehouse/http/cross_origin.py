@@ -1,8 +1,8 @@
-"""Keeps web pages of other origins away from a gateway without keys.
+"""Web pages of other origins: keeps them away from a gateway without keys, and lets those in ``server.cors`` read.
 
-Such a gateway trusts every client that can reach it, and a browser reaches it on behalf of every page that it shows.
-Browsers name the page's origin in ``Origin``, or say ``Sec-Fetch-Site: cross-site``. A page whose own name leads to the
-gateway's address (DNS rebinding) is of the gateway's origin to a browser; that name is then in ``Host``.
+A gateway without keys trusts every client that can reach it, and a browser reaches it on behalf of every page that it
+shows. Browsers name the page's origin in ``Origin``, or say ``Sec-Fetch-Site: cross-site``. A page whose own name leads
+to the gateway's address (DNS rebinding) is of the gateway's origin to a browser; that name is then in ``Host``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from enginehouse.domain.request import Headers
 _FOREIGN_SITES = frozenset({"cross-site", "same-site"})
 """Values of ``Sec-Fetch-Site`` for pages of another origin (Fetch Metadata, 2.4)."""
 _ANY = "*"
+EXPOSED = ("x-request-id", *(f"x-enginehouse-{name}" for name in ("backend", "model", "reason", "overhead-us")))
+"""The headers of an answer that such pages may read."""
 
 
 class _Sender(NamedTuple):
@@ -29,6 +31,33 @@ class _Sender(NamedTuple):
     origins: Sequence[str]
     site: str
     referer: str
+
+
+class Cors:
+    """Adds the headers that ``origins`` need; ``"*"`` among them means every origin. Without any it adds none."""
+
+    __slots__ = ("_any", "_exposed", "_origins")
+
+    def __init__(self, origins: Sequence[str]) -> None:
+        self._any = "*" in origins
+        self._origins = frozenset(origin.encode("latin-1", "replace") for origin in origins)
+        self._exposed = b"access-control-expose-headers: %s\r\n" % ", ".join(EXPOSED).encode()
+
+    def lines(self, headers: Headers) -> bytes:
+        """The header lines for the answer to a request with ``headers``, each ending in CRLF."""
+        if not self._origins:
+            return b""
+        for name, value in headers:
+            if name == b"origin":
+                return self._exposed + self._allowing(value)
+        return b""
+
+    def _allowing(self, origin: bytes) -> bytes:
+        if self._any:
+            return b"access-control-allow-origin: *\r\n"
+        if origin in self._origins:
+            return b"access-control-allow-origin: %s\r\nvary: Origin\r\n" % origin
+        return b""
 
 
 class CrossOriginProtection:

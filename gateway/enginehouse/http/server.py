@@ -15,7 +15,7 @@ from enginehouse.domain.errors import NotFound, RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.http.admission import Admission, BodyShare
 from enginehouse.http.body_stream import BodyStream
-from enginehouse.http.cors import Cors
+from enginehouse.http.cross_origin import Cors
 from enginehouse.http.inbound import Inbound, last_response
 from enginehouse.http.page_exchange import PageExchange, address_of, page_scope, read_target
 from enginehouse.http.relayed_paths import RelayedPaths, check_path

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from enginehouse.aio.timeouts import wait_within
 from enginehouse.app.request_path import RequestPath
 from enginehouse.http.client_connection import ClientConnection, PassOn
-from enginehouse.http.cors import Cors
+from enginehouse.http.cross_origin import Cors
 from enginehouse.http.server import HttpServer
 from enginehouse.processes.listen import Listeners
 from enginehouse.processes.take_over.messages import PassedConnection

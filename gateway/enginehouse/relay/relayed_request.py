@@ -11,12 +11,12 @@ from enginehouse.domain.tokens import Tokens
 from enginehouse.fleet.health import REFUSALS
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.continuers import Continuer, KeptStream
+from enginehouse.relay.answers.changes import cut_usage
 from enginehouse.relay.answers.engine_error import context_error, readable_error
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.answer_judge import AnswerJudge
 from enginehouse.relay.attempts.attempt import Attempt, client_error, defect
 from enginehouse.relay.attempts.hedge import Hedge
-from enginehouse.relay.events.added_fields import cut_usage
 from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.heads import ATTEMPTS, AnswerHead, origin_lines, wants_cache_line

@@ -11,9 +11,8 @@ from enginehouse.aio.write_batch import BatchedTransport
 from enginehouse.domain.errors import RequestError, UpstreamError
 from enginehouse.domain.tokens import Tokens
 from enginehouse.interfaces.continuers import KeptStream
+from enginehouse.relay.answers.changes import Cut, RenamedPieces, joined_cuts, renaming
 from enginehouse.relay.answers.json_in_pieces import JsonInPieces
-from enginehouse.relay.answers.renaming import RenamedPieces, renaming
-from enginehouse.relay.events.added_fields import Cut, joined_cuts
 from enginehouse.relay.events.sse import comment, data_of, data_of_typed, framed, is_whole, whole_events
 from enginehouse.relay.events.stream_check import BrokenStream, StreamCheck
 from enginehouse.relay.events.stream_form import StreamForm

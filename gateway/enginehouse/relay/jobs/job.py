@@ -24,13 +24,12 @@ from enginehouse.interfaces.schedulers import CallerTurn
 from enginehouse.relay.answers.gathering_writer import GatheringWriter
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.engine_facts import PATHS, with_priority
-from enginehouse.relay.events.added_fields import add_field
 from enginehouse.relay.events.stream_form import CHUNKED
 from enginehouse.relay.heads import Behalf, deadline_in
 from enginehouse.relay.upstream.upload import Upload
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.read import answer_limit, end_user, read_request
-from enginehouse.routing.body.rewrite import check_one_model, replace_model
+from enginehouse.routing.body.rewrite import add_field, check_one_model, replace_model
 from enginehouse.scheduling.flow_control import next_turn
 from enginehouse.telemetry.answer_meter import AnswerSize
 from enginehouse.telemetry.log_context import log_context

@@ -51,6 +51,15 @@ def replace_model(raw: bytes, name: str) -> bytes:
     return b"".join((*pieces, raw[at:]))
 
 
+def add_field(body: bytes, name: str, value: bytes) -> bytes:
+    """Return ``body`` with one more field, or unchanged if it may already have that field. ``value`` is JSON."""
+    if b'"%s"' % name.encode() in body:
+        return body
+    end = body.rindex(b"}")
+    comma = b"" if body[:end].rstrip().endswith(b"{") else b","
+    return b'%s%s"%s":%s}' % (body[:end], comma, name.encode(), value)
+
+
 def surely_one_key(raw: bytes) -> bool:
     """Whether a quick search shows that ``raw`` has only one ``model`` key, at any depth."""
     return raw.count(_KEY) == 1 and _ESCAPED_LETTER not in raw

@@ -1,20 +1,59 @@
-"""Gives the model in answers the name that the client asked for, if its engine has another one."""
+"""Changes of answers on their way to the client: of the model's name, and of the usage that only the gateway wanted."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
 import msgspec
 
 from enginehouse.domain.errors import RequestError
-from enginehouse.relay.events.added_fields import Cut
+from enginehouse.relay.events.sse import read_events
 from enginehouse.routing.body.rewrite import replace_model
 
+Cut = Callable[[bytes], bytes]
+"""Turns an engine's events into the client's."""
+
+_NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
+_USAGE: Final = b'"usage"'
+_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _MODEL: Final = re.compile(rb'("model"[ \t\r\n]*:[ \t\r\n]*)"[^"\\]*(?:\\.[^"\\]*)*"')
 _HELD: Final = 1024
 """Bytes: the most that the key and its value take in an answer that passes in pieces."""
+
+
+def joined_cuts(first: Cut | None, then: Cut | None) -> Cut | None:
+    """Both, one after the other."""
+    if first is None or then is None:
+        return first or then
+    one, other = first, then  # not ``None``, as mypy knows of new names only
+    return lambda piece: other(one(piece))
+
+
+def cut_usage(piece: bytes) -> bytes:
+    """``piece`` without the event that has nothing but the usage, and without ``usage`` in other events."""
+    if _USAGE not in piece:
+        return piece
+    kept, start = [], 0
+    for event in read_events(piece):
+        if not _NO_CHOICES.search(piece, start, event.end):
+            kept.append(_without_usage(piece[start : event.end], event.data or b""))
+        start = event.end
+    return b"".join(kept)
+
+
+def _without_usage(event: bytes, data: bytes) -> bytes:
+    """``event``, which has ``data``, but for its usage."""
+    try:
+        fields = _fields(data) if _USAGE in data else {}
+    except (ValueError, RecursionError):
+        return event
+    if not bytes(fields.pop("usage", b"")).startswith(b"{"):
+        return event
+    rest = msgspec.json.encode(fields)
+    return event.replace(data, rest) if data in event else b"data: %s\n\n" % rest
 
 
 def renaming(name: str) -> Cut:
