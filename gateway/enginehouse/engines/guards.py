@@ -2,80 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from functools import cache, partial
-from inspect import isawaitable, iscoroutinefunction, isfunction
-from types import NoneType, UnionType
-from typing import Any, NamedTuple, cast, get_args, get_origin, get_type_hints
+from typing import Any, cast
 
 import msgspec
 
-from enginehouse.domain.errors import EnginehouseError, PluginFailed
+from enginehouse.domain.errors import EnginehouseError
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.driver_support import SUPPORTS, DriverSupport, support_of
 from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.launchers import EngineProcess, Exit, Launcher
-from enginehouse.telemetry.plugin_failures import passes, plugin_failed, wrong_result
+from enginehouse.telemetry.checked_plugin import CheckedPlugin, Returned, ask, methods_of, returned_by
+from enginehouse.telemetry.plugin_failures import plugin_failed
 
 _KILL_S = 5.0
 
-Methods = Mapping[str, Callable[..., Any]]
-
-
-def _methods(*interfaces: type) -> Methods:
-    """The public methods that these interfaces declare, by name."""
-    found = (each for interface in interfaces for each in vars(interface).items())
-    return {name: each for name, each in found if isfunction(each) and not name.startswith("_")}
-
-
-_OF_DRIVERS, _OF_LAUNCHERS = _methods(Driver, *SUPPORTS), _methods(Launcher, EngineProcess)
+_OF_DRIVERS, _OF_LAUNCHERS = methods_of(Driver, *SUPPORTS), methods_of(Launcher, EngineProcess)
 
 
 def guarded_driver(plugin: PluginId, driver: Driver) -> DriverSupport:
-    """What ``driver`` supports, with its answers checked: each has the type that its interface declares.
-
-    A wrong answer and any exception but an ``EnginehouseError`` become ``PluginFailed``, which names the driver's type
-    and plugin, but nothing of the exception except its class.
-    """
-    guard: Any = _CheckedPlugin(plugin, driver, _OF_DRIVERS)
+    """What ``driver`` supports, with its answers checked."""
+    guard: Any = _CheckedEngines(plugin, driver, _OF_DRIVERS)
     return DriverSupport._make(guard if each is driver else each for each in support_of(driver))
 
 
 def guarded_launcher(plugin: PluginId, launcher: Launcher) -> Launcher:
     """``launcher`` with its answers checked as those of a driver, and those of the processes that it starts."""
-    return cast("Launcher", _CheckedPlugin(plugin, launcher, _OF_LAUNCHERS))
+    return cast("Launcher", _CheckedEngines(plugin, launcher, _OF_LAUNCHERS))
 
 
 def unguarded_launcher(launcher: Launcher) -> Launcher:
     """The launcher behind a guard."""
-    return cast("Launcher", launcher.unguarded) if isinstance(launcher, _CheckedPlugin) else launcher
+    return cast("Launcher", launcher.unguarded) if isinstance(launcher, _CheckedEngines) else launcher
 
 
 def unguarded(driver: DriverSupport) -> DriverSupport:
     """The driver behind a guard, for callers who show its errors to the operator who starts the gateway."""
     inner = driver.driver
-    return support_of(inner.unguarded) if isinstance(inner, _CheckedPlugin) else driver
+    return support_of(inner.unguarded) if isinstance(inner, _CheckedEngines) else driver
 
 
-class _CheckedPlugin:
-    """Has every attribute of the object ``unguarded``; checks what its ``methods`` return."""
+class _CheckedEngines(CheckedPlugin):
+    """Also checks the answers of the processes that it returns."""
 
-    def __init__(self, plugin: PluginId, unguarded: Any, methods: Methods) -> None:
-        self._plugin = plugin
-        self._methods = methods
-        self.unguarded = unguarded
-
-    def __getattr__(self, name: str) -> Any:
-        """Called once for each name, because the attribute exists from then on."""
-        value = getattr(self.unguarded, name)
-        if (declared := self._methods.get(name)) is not None:
-            value = partial(_ask if iscoroutinefunction(declared) else _call, self._plugin, _returned(declared), value)
-        setattr(self, name, value)
-        return value
+    @staticmethod
+    async def _asks(plugin: PluginId, returned: Returned, method: Callable[..., Any], *arguments: object) -> Any:
+        answer = await ask(plugin, returned, method, *arguments)
+        return _ProcessGuard(plugin, answer) if isinstance(answer, EngineProcess) else answer
 
 
-class _ProcessGuard(_CheckedPlugin):
+class _ProcessGuard(_CheckedEngines):
     """A process whose exit cannot be awaited is stopped, and counts as exited."""
 
     def __init__(self, plugin: PluginId, process: EngineProcess) -> None:
@@ -89,7 +66,7 @@ class _ProcessGuard(_CheckedPlugin):
 
     async def exited(self) -> Exit:
         try:
-            how: Exit | int | None = await _ask(self._plugin, _returned(_exited), self.unguarded.exited)
+            how: Exit | int | None = await ask(self._plugin, returned_by(_exited), self.unguarded.exited)
         except EnginehouseError:  # logged already
             with suppress(EnginehouseError):
                 await self.stop(_KILL_S)
@@ -99,82 +76,3 @@ class _ProcessGuard(_CheckedPlugin):
 
 async def _exited() -> Exit | int | None:
     """Declares what ``EngineProcess.exited`` may return: launchers written for 0.1.0 return the status."""
-
-
-class _Returned(NamedTuple):
-    """What a method of an interface returns: the ``type``, whose ``kinds`` fit, and whether another answer ``fits``."""
-
-    method: str
-    type: Any
-    kinds: tuple[Any, ...]
-    fits: Callable[[Any], bool]
-
-
-@cache
-def _returned(method: Callable[..., Any]) -> _Returned:
-    type = get_type_hints(method)["return"]
-    kinds = get_args(type) if get_origin(type) is UnionType else (type,)
-    return _Returned(method.__name__.strip("_"), type, kinds, _fits(type))
-
-
-async def _ask(plugin: PluginId, returned: _Returned, method: Callable[..., Any], *arguments: object) -> Any:
-    """Call an asynchronous method and check its answer."""
-    try:
-        answer = method(*arguments)
-        if isawaitable(answer):
-            answer = await answer
-        fits = type(answer) in returned.kinds or returned.fits(answer)
-    except BaseException as error:
-        if passes(error):
-            raise
-        raise plugin_failed(plugin, error) from error
-    if not fits:
-        raise _wrong(plugin, returned, answer)
-    return _ProcessGuard(plugin, answer) if isinstance(answer, EngineProcess) else answer
-
-
-def _call(plugin: PluginId, returned: _Returned, method: Callable[..., Any], *arguments: object) -> Any:
-    """Call a synchronous method and check its answer."""
-    try:
-        answer = method(*arguments)
-        fits = type(answer) in returned.kinds or returned.fits(answer)
-    except EnginehouseError:
-        raise
-    except BaseException as error:
-        raise plugin_failed(plugin, error) from error
-    if not fits:
-        raise _wrong(plugin, returned, answer)
-    return answer
-
-
-def _wrong(plugin: PluginId, returned: _Returned, answer: object) -> PluginFailed:
-    kind = returned.type
-    wanted = kind.__name__ if get_origin(kind) is None else str(kind).replace("collections.abc.", "")
-    given = f"an object of type {type(answer).__name__}"
-    return wrong_result(plugin, f"returned {given} from {returned.method} instead of {wanted}")
-
-
-def _fits(wanted: Any) -> Callable[[Any], bool]:
-    """Checks that an answer has the type ``wanted``; ``None`` alone allows everything.
-
-    A bool is not a number, and a text is not a sequence of texts.
-    """
-    kind, parts = get_origin(wanted), get_args(wanted)
-    if kind is UnionType:
-        others = [_fits(each) for each in parts if each is not NoneType]
-        return lambda answer: answer is None or any(fits(answer) for fits in others)
-    if kind is None:
-        if wanted is NoneType:
-            return lambda answer: True
-        if wanted in (int, float):
-            return lambda answer: type(answer) in (int, wanted)
-        return lambda answer: isinstance(answer, wanted)
-    inner = [_fits(each) for each in parts]
-
-    def fits(answer: Any) -> bool:
-        if not isinstance(answer, kind) or isinstance(answer, (str, bytes)):
-            return False
-        columns = (answer.keys(), answer.values()) if len(inner) > 1 else (answer,)
-        return all(all(map(check, column)) for check, column in zip(inner, columns, strict=True))
-
-    return fits

@@ -9,16 +9,13 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
-
-import msgspec
+from typing import Any, Final, NamedTuple, cast
 
 from enginehouse.config.scheduling import ReschedulingSettings
 from enginehouse.domain.errors import (
     CapabilityMismatch,
     ContextLengthExceeded,
     NoHealthyBackend,
-    PluginFailed,
     RequestError,
 )
 from enginehouse.domain.explanation import PrefixFacts, Verdict
@@ -29,11 +26,13 @@ from enginehouse.domain.requirements import Requirements
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.strategies import Placement, Strategy
 from enginehouse.routing.guards import GuardedFilter, GuardedPlacement, of_type
+from enginehouse.telemetry.checked_plugin import CheckedPlugin, methods_of
 from enginehouse.telemetry.plugin_failures import plugin_errors, plugin_failed, wrong_result
 from enginehouse.telemetry.plugin_times import SampledCall
 
 _log = logging.getLogger(__name__)
 
+_OF_STRATEGIES: Final = methods_of(Strategy, but=("pick", "recall"))
 _LISTED_FIRST = ("vision", "tools", "json_mode", "context_length")
 _MOST_LOSERS: Final = 10
 """The most losers that a trace names."""
@@ -55,7 +54,8 @@ class FilterChain:
     def __init__(self, filters: Sequence[tuple[PluginId, Filter]]) -> None:
         ordered = sorted(filters, key=lambda pair: pair[1].prefers)
         self._filters = tuple(
-            (plugin, filter if plugin.trusted else GuardedFilter(plugin, filter)) for plugin, filter in ordered
+            (plugin, filter if plugin.trusted else cast("Filter", GuardedFilter(plugin, filter)))
+            for plugin, filter in ordered
         )
         self._required = sum(not filter.prefers for _, filter in filters)
         self.dropped: Counter[str] = Counter({plugin.type: 0 for plugin, _ in self._filters})
@@ -194,7 +194,8 @@ class StrategyRunner:
 
     def __init__(self, plugin: PluginId, strategy: Strategy) -> None:
         self._plugin = plugin
-        self._strategy: Final[Any] = strategy  # not a Strategy: compiled code would raise TypeError for a wrong result
+        # Not a Strategy: compiled code would raise TypeError for a wrong result.
+        self._strategy: Final[Any] = strategy if plugin.trusted else CheckedPlugin(plugin, strategy, _OF_STRATEGIES)
         self.hands_over = type(strategy).pick_decode is not Strategy.pick_decode
         self.binds_late = strategy.binds_late and not self.hands_over
         self._follows = (
@@ -216,22 +217,13 @@ class StrategyRunner:
     def learned(self) -> Mapping[str, Mapping[str, float]]:
         """What the strategy has learned of each backend. A failure is logged."""
         with suppress(RequestError), plugin_errors(self._plugin):
-            learned = self._strategy.learned()
-            if self._plugin.trusted:
-                return learned  # type: ignore[no-any-return]
-            try:
-                return msgspec.convert(learned, dict[str, dict[str, float]])
-            except msgspec.ValidationError:
-                raise self._wrong(learned, "learned", "figures") from None
+            return self._strategy.learned()  # type: ignore[no-any-return]
         return {}
 
     def memory(self, method: str) -> bytes:
         """What ``news`` or ``remembered`` returns; empty after a failure, which is logged."""
         with suppress(RequestError), plugin_errors(self._plugin):
-            found = getattr(self._strategy, method)()
-            if not isinstance(found, bytes):
-                raise self._wrong(found, method, "bytes")
-            return found
+            return getattr(self._strategy, method)()  # type: ignore[no-any-return]
         return b""
 
     def recall(self, remembered: bytes) -> None:
@@ -256,9 +248,7 @@ class StrategyRunner:
     ) -> Candidate | None:
         with plugin_errors(self._plugin):
             chosen = self._strategy.pick_decode(requirements, candidates, prefill)
-            if chosen is None or any(candidate is chosen for candidate in candidates):
-                return chosen  # type: ignore[no-any-return]
-            raise self._wrong(chosen, "pick_decode", "a candidate")
+            return None if chosen is None else self._one_of(candidates, chosen)
 
     def placed(self, requirements: Requirements, chosen: Candidate, prefill: Candidate | None) -> Placement | None:
         """Tell the strategy that a request goes to ``chosen``; what follows it there, if anything does.
@@ -278,17 +268,12 @@ class StrategyRunner:
             raise plugin_failed(self._plugin, error) from error
         if placement is None or self._plugin.trusted:
             return placement  # type: ignore[no-any-return]
-        if not isinstance(placement, Placement):
-            raise self._wrong(placement, "placed", "a Placement")
         return GuardedPlacement(self._plugin, placement)
 
     def prefix(self, requirements: Requirements, chosen: Candidate) -> PrefixFacts | None:
         """What ``chosen`` has of the prompt, as far as the strategy knows."""
         with plugin_errors(self._plugin):
-            found = self._strategy.prefix(requirements, chosen)
-            if found is not None and not isinstance(found, PrefixFacts):
-                raise self._wrong(found, "prefix", "PrefixFacts")
-            return found
+            return self._strategy.prefix(requirements, chosen)  # type: ignore[no-any-return]
 
     def verdicts(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Mapping[str, Verdict]:
         """The strategy's verdict on each candidate, by replica."""
@@ -304,7 +289,7 @@ class StrategyRunner:
         some = [chosen, *losers]
         try:
             if self._scores_alone:
-                found = [self._score(requirements, some, each) for each in some]
+                found = [self._strategy.score(requirements, some, each) for each in some]
             else:
                 found = [verdict.score for verdict in self._explained(requirements, some)]
         except Exception:
@@ -325,21 +310,10 @@ class StrategyRunner:
         raise wrong_result(self._plugin, f"picked {of_type(chosen)} instead of a candidate")
 
     def _explained(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
-        verdicts: Any = self._strategy.explain(requirements, candidates)
-        if not isinstance(verdicts, (list, tuple)) or not all(isinstance(each, Verdict) for each in verdicts):
-            raise self._wrong(verdicts, "explain", "a list of Verdicts")
+        verdicts: Sequence[Verdict] = self._strategy.explain(requirements, candidates)
         if len(verdicts) != len(candidates):
             raise wrong_result(self._plugin, f"explained {len(verdicts)} of {len(candidates)} candidates")
         return verdicts
-
-    def _score(self, requirements: Requirements, candidates: Sequence[Candidate], chosen: Candidate) -> float | None:
-        score: Any = self._strategy.score(requirements, candidates, chosen)
-        if score is not None and not isinstance(score, (int, float)):
-            raise self._wrong(score, "score", "a number")
-        return float(score) if score is not None else None
-
-    def _wrong(self, result: object, method: str, wanted: str) -> PluginFailed:
-        return wrong_result(self._plugin, f"returned {of_type(result)} from {method} instead of {wanted}")
 
 
 NamedStrategies = Mapping[str, tuple[PluginId, Strategy]]

@@ -14,10 +14,12 @@ from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.scorers import Scorer
 from enginehouse.interfaces.strategies import Placement
+from enginehouse.telemetry.checked_plugin import CheckedPlugin, methods_of
 from enginehouse.telemetry.plugin_failures import log_plugin_failure, plugin_failed, wrong_result
 from enginehouse.telemetry.plugin_times import SampledCall
 
 _EVENTS = ("queued", "granted", "first_byte", "counted", "ended")
+_OF_FILTERS = methods_of(Filter)
 _FLAGS = ("stream", "needs_vision", "needs_tools", "needs_json_mode")
 
 
@@ -46,12 +48,11 @@ class GuardedExtractor(Extractor):
         return wrong_result(self._plugin, f"set '{field}' to {of_type(value)} instead of {wanted}")
 
 
-class GuardedFilter(Filter):
-    """Runs another filter and checks that it returns some of the candidates."""
+class GuardedFilter(CheckedPlugin):
+    """Another filter. Its answers are checked, and that it returns some of the candidates."""
 
     def __init__(self, plugin: PluginId, filter: Filter) -> None:
-        self._plugin = plugin
-        self._filter = filter
+        super().__init__(plugin, filter, _OF_FILTERS)
         self._keep = filter.keep
 
     def keep(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
@@ -64,23 +65,8 @@ class GuardedFilter(Filter):
             raise wrong_result(self._plugin, "returned something else than candidates that it was given")
         return kept
 
-    def why(self, requirements: Requirements, candidate: Candidate) -> str:
-        reason = self._filter.why(requirements, candidate)
-        if not isinstance(reason, str):
-            raise wrong_result(self._plugin, f"returned {of_type(reason)} from why instead of a str")
-        return reason
-
-    def missing(self, requirements: Requirements, candidate: Candidate) -> Sequence[str]:
-        names = self._filter.missing(requirements, candidate)
-        if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
-            raise wrong_result(self._plugin, f"returned {of_type(names)} from missing instead of a list of names")
-        return names
-
-    def refusal(self, requirements: Requirements, candidates: Sequence[Candidate]) -> RequestError | None:
-        error = self._filter.refusal(requirements, candidates)
-        if error is not None and not isinstance(error, RequestError):
-            raise wrong_result(self._plugin, f"returned {of_type(error)} from refusal instead of a RequestError")
-        return error
+    def joined(self, following: Sequence[Filter]) -> None:
+        """Only bundled filters run at once."""
 
 
 class GuardedScorer(Scorer):

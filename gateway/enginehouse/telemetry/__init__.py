@@ -14,6 +14,7 @@
     observers           notifies observers of events
     record_delivery     brings the records of ended requests to observers
     plugin_failures     what plugins raise, as errors and in the log
+    checked_plugin      whether what plugins return is what their interfaces declare
     plugin_times        how long calls of plugins take
     loop_load           how busy the event loop is
     logs                the gateway's own log

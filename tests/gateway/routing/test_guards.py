@@ -117,7 +117,7 @@ def test_a_filter_has_an_error_of_its_own() -> None:
     with pytest.raises(InvalidRequest, match="in your country"):
         take_route(router, requirements("m"), HERE)
     router = make_router(filters=[("tenant", Keeps(lambda found: [], refusal="no"))])
-    with pytest.raises(PluginFailed, match=r"returned an object of type str from refusal instead of a RequestError"):
+    with pytest.raises(PluginFailed, match=r"returned an object of type str from refusal instead of .*RequestError"):
         take_route(router, requirements("m"), HERE)
 
 
