@@ -134,7 +134,7 @@ class _WholeAnswer:
             problem = Overloaded(why) if why is FULL else UpstreamError(f"its answer is too large: {why}")
             self.done.set_exception(problem)
         elif complete and self._head is not None:
-            answer = EngineResponse(self._head.status, read_lines(self._head.lines), self._held.take())
+            answer = EngineResponse(self._head.status, read_lines(self._head.lines), bytes(self._held.body))
             self.done.set_result(answer)
 
     def broken(self, why: str, *, stale: bool) -> None:
