@@ -38,7 +38,7 @@ MODULES = {
     "gateway/enginehouse/aio": ("clock", "write_batch"),
     "gateway/enginehouse/processes/workers": ("worker_request",),
     "gateway/enginehouse/domain": ("replica", "request_facts", "requirements", "tokens"),
-    "gateway/enginehouse/fleet": ("fleet", "health"),
+    "gateway/enginehouse/fleet": ("fleet", "health", "stale_averages"),
     "gateway/enginehouse/http": (
         "admission",
         "client_connection",

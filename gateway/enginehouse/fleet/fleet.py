@@ -10,8 +10,9 @@ from enginehouse.domain.backend_status import BackendStatus
 from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.errors import ConfigError, NotFound
 from enginehouse.domain.names import did_you_mean
-from enginehouse.domain.replica import Candidate, Health, Load, ReplicaState, Snapshot, StaleAverages
+from enginehouse.domain.replica import Candidate, Health, Load, ReplicaState, Snapshot
 from enginehouse.fleet.live_backend import NEVER, BackendInfo, LiveBackend
+from enginehouse.fleet.stale_averages import StaleAverages
 from enginehouse.fleet.workers import BackendView, OutcomeReports, follow, view_of
 
 

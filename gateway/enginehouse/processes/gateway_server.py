@@ -26,7 +26,7 @@ from enginehouse.telemetry.logs import json_line
 from enginehouse.telemetry.observers import notify
 
 if TYPE_CHECKING:
-    from enginehouse.processes.workers.worker_pool import Forks
+    from enginehouse.processes.workers.forks import Forks
 
 _log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from enginehouse.processes.take_over.new_side import Predecessor
 from enginehouse.telemetry.logs import configure_logs
 
 if TYPE_CHECKING:
-    from enginehouse.processes.workers.worker_pool import Forks
+    from enginehouse.processes.workers.forks import Forks
 
 _log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ def _fork_workers(settings: Config, registry: Registry, listeners: Listeners) ->
     count = worker_count(settings.server).number
     if count == 1:
         return None
-    from enginehouse.processes.workers.worker_pool import Forks
+    from enginehouse.processes.workers.forks import Forks
 
     return Forks(settings, registry, count, listeners)
 

@@ -2,6 +2,7 @@
 
 ::
 
+    forks               what workers need before any thread runs, and how their processes begin
     fork_server         a process that has forked before any thread, and forks the workers
     shared_memory       the memory that all of them share, and the turns of their waiting rooms in it
     channel             calls between the owner and one worker, over a unix socket

@@ -42,10 +42,10 @@ class OwnerQueues:
         self.by_backend: dict[str, RequestQueue] = {}
         self.tasks = BackgroundTasks()
         self._owner = owner
-        self._priorities = priorities
-        self._changed = changed
+        self.priorities = priorities
+        self.changed = changed
         self._backlogs = WeakValueDictionary[str, Backlog]()
-        self._numbers = itertools.count(1)
+        self.numbers = itertools.count(1)
         self._open: dict[int, _OpenTicket] = {}
         self._by_id: dict[str, int] = {}
         self.positions: Mapping[int, tuple[Phase, int]] = {}
@@ -64,19 +64,13 @@ class OwnerQueues:
             known.backlog = known.backlog.moved(sum(each.queue is known for each in self._open.values()), backlog)
         known.unloaded = frozenset(place.unloaded)
 
-    def next_number(self) -> int:
-        return next(self._numbers)
-
     def number(self, ticket: Ticket) -> int | None:
         """The number by which the owner knows a waiting ticket."""
         return self._by_id.get(ticket.id)
 
-    def priority(self, model: str) -> int:
-        return self._priorities().get(model, 0)
-
     def open(self, ticket: Ticket, holder: TicketHolder, queue: OwnerQueue) -> int:
         """Keep a ticket until the owner answers. Returns its number."""
-        number = self.next_number()
+        number = next(self.numbers)
         self._open[number] = _OpenTicket(ticket, holder, queue)
         self._by_id[ticket.id] = number
         queue.backlog.add()
@@ -121,9 +115,6 @@ class OwnerQueues:
                 found.append(Waiting(ticket=waits.ticket, phase=phase, position=position))
         return found
 
-    def left(self) -> None:
-        self._changed()
-
     def recall(self, backend: str) -> None:
         """Requests wait for a backend: give the places there back that are kept for later requests."""
         queue = self.by_backend.get(backend)
@@ -165,7 +156,7 @@ class OwnerQueue(RequestQueue):
             await asyncio.shield(self._queues.tasks.start(self._reserve(line, priority)))
 
     async def _reserve(self, line: str, priority: int) -> None:
-        number = self._queues.next_number()
+        number = next(self._queues.numbers)
         ticket = Ticket(id=f"reserve/{number}", replica=line, priority=priority, arrived=self.now())
         generation = await self._owner.ask(TicketDesk.ask_slot, number, self.name, ticket)
         if generation is not None:
@@ -189,11 +180,11 @@ class OwnerQueue(RequestQueue):
 
     def served(self, replica: str, caller: str | None = None, keep_alive: float | None = None) -> None:
         self._owner.send(TicketDesk.served, self._end(replica), caller, keep_alive)
-        self._queues.left()
+        self._queues.changed()
 
     def connection_lost(self, replica: str, generation: int) -> None:
         self._owner.send(TicketDesk.lost, self._end(replica), generation)
-        self._queues.left()
+        self._queues.changed()
 
     def found_unloaded(self, replica: str, generation: int) -> None:
         self._owner.send(TicketDesk.found_unloaded, self.name, replica, generation)
@@ -242,7 +233,7 @@ class OwnerLineQueue(OwnerQueue):
     launches: ClassVar[bool] = False
 
     def place(self, replica: str) -> tuple[str, int]:
-        return self.name, self._queues.priority(replica.removesuffix(f"@{self.name}"))
+        return self.name, self._queues.priorities().get(replica.removesuffix(f"@{self.name}"), 0)
 
     def served(self, replica: str, caller: str | None = None, keep_alive: float | None = None) -> None:
         """Keep the place for the next request, if nobody waits: it need not ask the owner then."""
@@ -250,7 +241,7 @@ class OwnerLineQueue(OwnerQueue):
             super().served(replica, caller, keep_alive)
             return
         self._keep(replica, self._end(replica))
-        self._queues.left()
+        self._queues.changed()
 
 
 class _WorkerTicket:

@@ -13,19 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec
 
-import uvicorn
-
-from enginehouse.aio.serving import SERVING
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import wait_within
 from enginehouse.app.gateway import Gateway
-from enginehouse.config.schema import Config
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.http.page_facts import WorkerFigures
 from enginehouse.interfaces.observers import Observer
-from enginehouse.plugin_manager.registry import Registry
-from enginehouse.processes.listen import Listeners
 from enginehouse.processes.workers.channel import Channel, Send, SentError
 from enginehouse.processes.workers.fork_server import ForkServer, NoForkServer
 from enginehouse.processes.workers.pages import PageAnswers
@@ -35,7 +29,7 @@ from enginehouse.processes.workers.shared_memory import WorkerMemory
 from enginehouse.processes.workers.tickets import OwnerQueues, TicketDesk
 from enginehouse.processes.workers.worker import Worker
 from enginehouse.processes.workers.worker_request import WorkerRequest
-from enginehouse.processes.workers.worker_server import WorkerServer, serve_as_worker
+from enginehouse.processes.workers.worker_server import WorkerServer
 from enginehouse.relay.live.live_state import LiveState
 from enginehouse.telemetry.loop_load import worker_row
 
@@ -58,30 +52,6 @@ _REPORT_WITHIN_S: Final = 1.0
 _RECALL_EVERY_S: Final = 0.02
 _UNREFRESHED: Final = ("/health", "/ready", "/dashboard", "/v1/models")
 """Pages that show nothing of what only workers know."""
-
-
-class Forks:
-    """The sockets, the shared memory and the process that forks workers. Make it before any thread runs.
-
-    ``accounts``: what the owner shares of its accounting.
-    """
-
-    def __init__(self, settings: Config, registry: Registry, count: int, listeners: Listeners) -> None:
-        self._memory = memory = WorkerMemory(count, registry)
-        self.accounts = memory.accounts(count)
-
-        def serve(number: int, owner: socket.socket) -> None:
-            factory = uvicorn.Config("", log_config=None).get_loop_factory() or asyncio.new_event_loop
-            loop = factory()
-            asyncio.set_event_loop(loop)
-            SERVING.is_stopping = lambda: False  # the owner kills a worker that does not stop
-            loop.run_until_complete(serve_as_worker(number, owner, settings, registry, listeners, memory))
-
-        self._server = ForkServer(serve)
-
-    def pool(self, gateway: Gateway) -> WorkerPool:
-        """The workers of ``gateway``, which are not started yet."""
-        return WorkerPool(gateway, self._memory, self._server)
 
 
 class WorkerPool(Observer):
