@@ -249,7 +249,8 @@ class GatewayModels(Protocol):
     def want(self, model: str, replicas: int) -> None:
         """Have so many replicas of a model with ``replicas = { min, max }``, and begin to load or to stop them.
 
-        Models that the gateway does not launch only show the figure: somebody else starts their engines.
+        Models that the gateway does not launch only show the figure: somebody else starts their engines. Raises
+        ``ModelNotFound``.
         """
 
     async def load(self, model: str) -> None:

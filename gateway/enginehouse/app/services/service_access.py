@@ -16,7 +16,7 @@ from enginehouse.app.services.service_calls import ServiceCalls
 from enginehouse.app.services.submission import ServedCaller, submit
 from enginehouse.config.schema import Config
 from enginehouse.domain.backend_status import BackendStatus
-from enginehouse.domain.errors import NotFound, Overloaded, RequestError
+from enginehouse.domain.errors import ModelNotFound, NotFound, Overloaded, RequestError
 from enginehouse.domain.instance import RequestView
 from enginehouse.domain.replica import Candidate, Health, ReplicaState, Route
 from enginehouse.domain.request import Headers
@@ -319,6 +319,9 @@ class _ModelAccess:
         return expected_wait(backlogs.keys(), requests)
 
     def want(self, model: str, replicas: int) -> None:
+        settings = self._seen.config.models.get(model)
+        if settings is None and not self.replicas(model):
+            raise ModelNotFound(model)
         sizes = self._seen.current.sizes
         before, sizes.wanted = sizes.wanted, {**sizes.wanted, model: replicas}
         if sizes.wanted != before:
@@ -328,7 +331,7 @@ class _ModelAccess:
                 sizes.wanted = before
                 raise
         running = sum(each.state in _RUNS for each in self.replicas(model) if not each.draining)
-        if replicas > running and self._seen.config.models[model].launches:
+        if replicas > running and settings is not None and settings.launches:
             self._seen.current.engines.preload_some(model, replicas)
         elif not replicas:
             self._seen.current.engines.rest(model)

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from enginehouse import ConfigError, Service
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, PluginSettings
-from enginehouse.domain.errors import ConfigErrors, PluginError
+from enginehouse.domain.errors import ConfigErrors, ModelNotFound, PluginError
 from enginehouse.engines.state_file import StateFile
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered
@@ -191,6 +191,22 @@ async def test_a_reload_starts_tells_and_stops_services(gateway: Callable[..., G
     assert row(house) is None
     with pytest.raises(ConfigError, match="no ink"):
         reload(**services(fault="prepare"))
+    await house.stop()
+
+
+async def test_only_replicas_of_models_that_there_are_can_be_wanted(gateway: Callable[..., Gateway]) -> None:
+    class Wants(Diary):
+        async def start(self, gateway: ServiceGateway) -> None:
+            gateway.models.want("listed", 2)
+            with pytest.raises(ModelNotFound):
+                gateway.models.want("none", 2)
+            self.seen.append("refused")
+
+    house = gateway(Wants, **services(), backends={"a": {"url": "http://127.0.0.1:1", "models": ["listed"]}})
+    await house.start()
+    await house.settled()
+    assert row(house) == {"name": "diary", "state": "running", "error": None}
+    assert Diary.made[0].seen == ["refused"]
     await house.stop()
 
 
