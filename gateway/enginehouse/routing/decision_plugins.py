@@ -103,9 +103,11 @@ class FilterChain:
         self.dropped[filter] += count
         self.noted[filter] = self.noted.get(filter, 0) + count
 
-    def drops(self, requirements: Requirements, candidates: Sequence[Candidate]) -> dict[str, Drop]:
-        """For each dropped candidate, by replica: the filter and its reason."""
-        drops = {}
+    def explained(
+        self, requirements: Requirements, candidates: Sequence[Candidate]
+    ) -> tuple[Sequence[Candidate], dict[str, Drop]]:
+        """What the filters keep, and for each dropped candidate, by replica: the filter and its reason."""
+        kept, drops = candidates, {}
         for position, before, kept in self._stages(requirements, candidates):
             plugin, filter = self._filters[position]
             replicas = {candidate.replica for candidate in kept}
@@ -113,7 +115,7 @@ class FilterChain:
                 for candidate in before:
                     if candidate.replica not in replicas:
                         drops[candidate.replica] = Drop(plugin.type, filter.why(requirements, candidate))
-        return drops
+        return kept, drops
 
     def refusal(self, model: str, requirements: Requirements, candidates: Sequence[Candidate]) -> RequestError:
         """The error for ``candidates`` of ``model``, none of which the filters keep.

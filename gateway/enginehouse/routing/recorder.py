@@ -43,8 +43,7 @@ class Recorder:
     ) -> Sequence[Candidate]:
         """What the filter chain keeps. Notes all candidates when ``model`` is tried first."""
         candidates = [each for each in snapshot.candidates(model) if each.replica not in exclude]
-        drops = self._filter_chain.drops(requirements, candidates)
-        kept = [each for each in candidates if each.replica not in drops]
+        kept, drops = self._filter_chain.explained(requirements, candidates)
         if model not in self._candidates:
             noted: list[ExplainedCandidate] = []
             self._candidates[model] = noted

@@ -106,7 +106,8 @@ class Router:
         """Why a request must not go to ``candidate``, whatever chose it; empty if it may."""
         if not self.has_rules:
             return ""
-        drop = self._filter_chain.drops(requirements, [candidate]).get(candidate.replica)
+        _, drops = self._filter_chain.explained(requirements, [candidate])
+        drop = drops.get(candidate.replica)
         return drop.why if drop is not None and drop.filter in [each.type for each, _ in self._marking] else ""
 
     def choose(

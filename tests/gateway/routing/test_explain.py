@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import Candidate, Capabilities, Health, Requirements, Strategy
+from enginehouse import Candidate, Capabilities, Filter, Health, Requirements, Strategy
 from enginehouse.domain.replica import Load
 from enginehouse.drivers import support_of
 from enginehouse.errors import RateLimited
@@ -114,6 +114,25 @@ def test_explaining_foretells_every_route_and_changes_none(type: str) -> None:
         foretold = {asked.explain(requirements("m"), snap).chosen for _ in range(3)}
         foretold |= {asked.choose(requirements("m"), snap).chosen.replica for _ in range(3)}
         assert foretold == {take_route(asked, requirements("m"), snap).chosen.replica}
+
+
+class Reverses(Filter):
+    """Keeps the last candidates, which come first."""
+
+    def keep(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        return candidates[:0:-1]
+
+    def why(self, requirements: Requirements, candidate: Candidate) -> str:
+        return "it is the first"
+
+
+@pytest.mark.parametrize("type", ["smart", "cache_aware"])
+def test_an_explanation_heeds_the_order_in_which_filters_leave_the_candidates(type: str) -> None:
+    asked = make_router(type, filters=[("reverses", Reverses())])
+    snap = make_snapshot(*(candidate(name, "m") for name in "abc"))
+    explanation = asked.explain(requirements("m"), snap)
+    assert explanation.chosen == asked.choose(requirements("m"), snap).chosen.replica == "m@c"
+    assert [each.replica for each in explanation.candidates] == ["m@a", "m@b", "m@c"]
 
 
 class Forgetful(Strategy):
