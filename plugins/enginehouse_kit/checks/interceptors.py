@@ -6,7 +6,7 @@ import asyncio
 import copy
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from enginehouse_kit.expect import expect
@@ -153,7 +153,8 @@ def _check_passed(method: str, said: Any) -> None:
     if isinstance(said, Refuse):
         _check_said(method, said, Refuse)
         return
-    events = said if isinstance(said, (list, tuple)) else () if said is None else (said,)
+    several = isinstance(said, Sequence) and not isinstance(said, (str, bytes))
+    events = said if several else () if said is None else (said,)
     for each in events:
         expect(isinstance(each, Event), f"{method} must return an Event, events, Refuse or None, got {said!r}")
         expect(isinstance(each.text, str), f"{method} must return events with texts, got {each!r}")

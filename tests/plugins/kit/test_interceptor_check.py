@@ -1,11 +1,21 @@
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import pytest
 
 from enginehouse_kit.guards import Guard, GuardRequest
-from enginehouse_kit.interceptors import Answer, Change, InterceptedRequest, Interceptor, Refuse
+from enginehouse_kit.interceptors import (
+    Answer,
+    AnswerFilter,
+    Change,
+    Event,
+    InterceptedRequest,
+    Interceptor,
+    Passed,
+    Refuse,
+)
 from enginehouse_kit.testing import check_guard, check_interceptor
 
 _NO_JSON = {"model": "m", "messages": {object()}}
@@ -49,3 +59,16 @@ class Says(Interceptor):
 def test_a_body_that_is_not_for_json_is_found(said: object) -> None:
     with pytest.raises(AssertionError, match="before must return what is for JSON"):
         check_interceptor(lambda: Says(said))
+
+
+class Repeats(Interceptor):
+    class Filter(AnswerFilter):
+        def event(self, event: Event) -> Passed:
+            return deque([event, event])
+
+    def answer(self, request: InterceptedRequest) -> AnswerFilter:
+        return self.Filter()
+
+
+def test_a_filter_may_return_any_sequence_of_events() -> None:
+    check_interceptor(Repeats)
