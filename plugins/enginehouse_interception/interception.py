@@ -241,10 +241,9 @@ class InterceptedExchange(OpenExchange):
                 if self._gone or isinstance(said, Join):
                     return
                 if isinstance(said, Answer):
-                    self._count(each, "answered")
-                    self._answer(said, each)
-                    return
-                if said is not None:
+                    if self._answer(said, each):
+                        return
+                elif said is not None:
                     self._count(each, "changed")
                     self._request = msgspec.structs.replace(self._request, body=said, model=model_named(said) or "")
         except RequestError as error:
@@ -287,10 +286,16 @@ class InterceptedExchange(OpenExchange):
 
     # --- without an engine
 
-    def _answer(self, said: Answer, by: InForce) -> None:
-        """Answer as the interceptor ``by`` has said."""
+    def _answer(self, said: Answer, by: InForce) -> bool:
+        """Answer as the interceptor ``by`` has said; whether that can be sent. Raises ``RequestError``."""
+        try:
+            content_type, body = _sendable(said, by, self._request.body)
+        except RequestError:
+            if not by.passes:
+                raise
+            return False
+        self._count(by, "answered")
         limits = self._inner.admit(self._request.body, self._caller)
-        content_type, body = _sendable(said, by, self._request.body)
         writer = self._filtering
         lines = b"content-type: %s\r\nx-request-id: %s\r\nx-enginehouse-answered-by: %s\r\n%s" % (
             content_type.encode(),
@@ -306,6 +311,7 @@ class InterceptedExchange(OpenExchange):
             self._record(error.status, error.code, error)
         else:
             writer.settle(partial(self._settled, said.status, "answered", len(body)))
+        return True
 
     def _join(self, said: Join, by: InForce) -> bool:
         """Give the client the answer of another request; whether there is one. Raises ``RequestError``."""

@@ -12,7 +12,7 @@ from enginehouse import RequestError
 from enginehouse.errors import UpstreamError
 from enginehouse.middleware import EngineMemory, EngineShare, GuardFailed, GuardRefused, shown
 from enginehouse.runtime import await_plugin, log_plugin_failure, plugin_failed, run_within, wrong_result
-from enginehouse_interception.stream_events import KINDS
+from enginehouse_interception.stream_events import KINDS, NEED_NO_DATA
 from enginehouse_kit.interceptors import (
     Answer,
     AnswerFilter,
@@ -269,7 +269,7 @@ class Stage:
         if all(_is_event(each) for each in events):
             self.release()
             return events
-        self._wrong(f"must return events, Refuse or None, got {shown(said)}")
+        self._wrong(f"must return events, with data if they are no texts, Refuse or None, got {shown(said)}")
         return (*self._released(), *otherwise)
 
     def _wrong(self, problem: str) -> None:
@@ -293,6 +293,7 @@ def _is_event(value: object) -> bool:
         and isinstance(value.text, str)
         and isinstance(value.data, dict)
         and isinstance(value.choice, int)
+        and (value.kind in NEED_NO_DATA or bool(value.data))
     )
 
 

@@ -10,6 +10,8 @@ import msgspec
 from enginehouse_kit.interceptors import Event, EventKind
 
 KINDS: Final = frozenset(get_args(EventKind))
+NEED_NO_DATA: Final = frozenset({"text", "thinking", "refusal", "finish"})
+"""The kinds of which the text says all."""
 _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "thinking": ("reasoning_content", "reasoning"),
     "text": ("content",),
@@ -154,18 +156,16 @@ def _part(choice: dict[str, Any], kind: str, *, first: bool) -> dict[str, Any]:
 
 
 def _made(event: Event, like: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
-    """The data of an event that a filter made of its kind and its text."""
+    """The data of an event that a filter made of its text and its kind, one of ``NEED_NO_DATA``."""
     shared = {name: like[name] for name in _SHARED if name in like}
     if "content" in like and "choices" not in like and event.kind in ("text", "finish"):
         return {**shared, "index": event.choice, "content": event.text, "stop": event.kind == "finish"}
     if event.kind == "finish":
         choice: dict[str, Any] = {"delta": {}} if chat else {"text": ""}
         reason = event.text or "stop"
-    elif event.kind in ("text", "thinking", "refusal"):
+    else:
         choice = {"delta": {_KEYS[event.kind][0]: event.text}} if chat else {"text": event.text}
         reason = None
-    else:
-        raise ValueError(f"an event of the kind '{event.kind}' needs data")
     return {**shared, "choices": [{"index": event.choice, **choice, "finish_reason": reason}]}
 
 

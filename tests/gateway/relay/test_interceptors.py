@@ -288,14 +288,17 @@ async def test_an_interceptor_that_fails_is_named(
     assert served.calls == []
 
 
-@pytest.mark.parametrize("before", [lambda request: 1 / 0, lambda request: "nonsense"])
+@pytest.mark.parametrize(
+    "before", [lambda request: 1 / 0, lambda request: "nonsense", lambda request: Answer(200, {"no json": object()})]
+)
 async def test_requests_pass_an_interceptor_that_may_fail(
     house: OpenGateway, engine: StartEngine, before: Before
 ) -> None:
     gateway = await house(await engine(), interceptors=[{"type": "probe", "on_error": "pass"}])
     Probe.before_ = before
     Probe.filter_ = lambda request: 1 / 0
-    assert (await ask(gateway)).status == 200
+    reply = await ask(gateway)
+    assert (reply.status, reply.header("x-enginehouse-answered-by")) == (200, None)
 
 
 @pytest.mark.parametrize("type", ["probe", "only_filters"])
@@ -623,10 +626,13 @@ async def test_a_refusal_or_a_failure_ends_the_stream(
     assert made.calls[-1] == ("broken", code)
 
 
-async def test_a_filter_that_may_fail_is_left_out_from_then_on(house: OpenGateway, engine: StartEngine) -> None:
+@pytest.mark.parametrize("said", [ValueError("broken"), "b", [Event("usage")], Event("error", 0, "broken")])
+async def test_a_filter_that_may_fail_is_left_out_from_then_on(
+    house: OpenGateway, engine: StartEngine, said: Any
+) -> None:
     served = await engine()
     gateway = await house(served, interceptors=[{"type": "probe", "on_error": "pass"}])
-    Probe.filter_ = lambda request: RefusesAt("b", ValueError("broken"))
+    Probe.filter_ = lambda request: RefusesAt("b", said)
     served.streams(event("a"), event("b"), event("c"), DONE, served.END)
     reply = await ask(gateway, stream=True)
     assert text_of(reply.body) == "abc"
