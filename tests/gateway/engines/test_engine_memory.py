@@ -91,6 +91,7 @@ async def test_an_engine_keeps_its_gpus_when_the_gateway_is_killed(host: GpuHost
         "a@a": READY,
         "b@b": READY,
     }
+    await after.gpus.refresh()
     assert [each.replicas for each in after.gpus.status("local")] == [["a@a"], ["b@b"]]
     await after.close()
 
