@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from textwrap import indent
+from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 from enginehouse.plugin_manager.installed import COMMANDS
-from enginehouse.plugin_manager.kinds import KINDS, Kind, methods
+from enginehouse.plugin_manager.kinds import KINDS, Kind
 
+_class_code: Callable[[type], str] = run_path(str(Path(__file__).with_name("types.py")))["class_code"]
 _HEAD = """\
 # Hooks
 
@@ -41,24 +43,11 @@ def _row(kind: Kind) -> str:
 def _section(kind: Kind) -> str:
     parts = [f"## {kind.hook or COMMANDS}", _about(kind)]
     if kind.interface:
-        parts += [f"`{kind.interface.__name__}`: {_markdown(kind.interface)}", _code(kind.interface)]
+        parts += [
+            f"`{kind.interface.__name__}`: {_markdown(kind.interface)}",
+            f"```python\n{_class_code(kind.interface)}\n```",
+        ]
     return "\n\n".join(parts) + "\n"
-
-
-def _code(interface: type) -> str:
-    bases = [base.__name__ for base in interface.__bases__ if base is not object]
-    head = f"class {interface.__name__}" + (f"({', '.join(bases)})" if bases else "")
-    body = [indent(_method(name, method), "    ") for name, method in methods(interface).items()]
-    return "```python\n" + f"{head}:\n" + "\n\n".join(body) + "\n```"
-
-
-def _method(name: str, method: Callable[..., Any]) -> str:
-    """A method with its docstring; annotations are text already, and are shown without quotes."""
-    mark = "@abstractmethod\n" if getattr(method, "__isabstractmethod__", False) else ""
-    word = "async def" if inspect.iscoroutinefunction(method) else "def"
-    text = inspect.getdoc(method) or ""
-    docstring = f'"""{text}' + ('\n"""' if "\n" in text else '"""')
-    return f"{mark}{word} {name}{str(inspect.signature(method)).replace(chr(39), '')}:\n{indent(docstring, '    ')}"
 
 
 def _about(kind: Kind) -> str:

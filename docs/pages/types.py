@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,9 @@ from enginehouse.plugin_manager.kinds import KINDS
 
 _RE_EXPORTS = ("enginehouse.", "enginehouse_kit.testing")
 """The modules that offer what they import as itself."""
+_SPECIAL = ("__init__", "__call__", "__iter__", "__len__", "__getitem__", "__contains__")
+"""The special methods that show what can be done with an object."""
+_FOR_TOOLS = re.compile(r"  # (noqa|type: ignore).*")
 _HEAD = """\
 # Types
 
@@ -62,6 +66,13 @@ def _section(module: str, names: list[str]) -> Iterator[str]:
             homes.setdefault(_home(module, name), []).append(name)
     for home in homes:
         yield from _entries(home, homes[home])
+
+
+def class_code(shown: type) -> str:
+    """The class with its public fields and methods, and with their docstrings."""
+    module = shown.__module__
+    [node] = [node for node in _tree(module).body if isinstance(node, ast.ClassDef) and node.name == shown.__name__]
+    return _class(node, _source(module).splitlines())
 
 
 def _home(module: str, name: str) -> str:
@@ -138,7 +149,7 @@ def _class(node: ast.ClassDef, source: list[str]) -> str:
 
 
 def _is_public(member: ast.stmt) -> bool:
-    return not _name(member).startswith("_") or _name(member) in ("__init__", "__call__")
+    return not _name(member).startswith("_") or _name(member) in _SPECIAL
 
 
 def _method(node: ast.FunctionDef | ast.AsyncFunctionDef, source: list[str]) -> str:
@@ -152,7 +163,8 @@ def _head(node: ast.stmt, source: list[str]) -> str:
     if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         first = min([first, *(decorator.lineno for decorator in node.decorator_list)])
         last = max(node.lineno, node.body[0].lineno - 1)
-    return dedent("\n".join(source[first - 1 : last])).rstrip()
+    lines = [_FOR_TOOLS.sub("", line) for line in source[first - 1 : last]]
+    return dedent("\n".join(lines)).rstrip().removesuffix(" ...")
 
 
 def _docstring(text: str) -> str:

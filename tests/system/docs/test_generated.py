@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.doc_pages import GENERATED, PAGES, page_text
-from tests.support.paths import ROOT
+from tests.support.paths import DOCS, ROOT
 
 
 @pytest.mark.parametrize("page", GENERATED, ids=lambda page: str(page.name))
@@ -14,6 +14,13 @@ def test_a_page_is_generated_from_the_code_and_not_in_git(page: Path) -> None:
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
     assert page_text(page).startswith("# ")
     assert str(page.relative_to(ROOT)) in ignored
+
+
+def test_interfaces_show_what_a_plugin_may_set_and_go_through() -> None:
+    hooks, types = page_text(DOCS / "reference/hooks.md"), page_text(DOCS / "reference/types.md")
+    assert "    look_back: ClassVar[int] = 0\n" in hooks
+    assert "    def __iter__(self) -> Iterator[GatewayRequest]: ...\n" in types
+    assert not re.search(r"\.\.\. \.\.\.|# (noqa|type: ignore)", hooks + types)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
