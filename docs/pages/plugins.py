@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from enginehouse.config.schema import PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
@@ -40,12 +41,9 @@ def _section(kind: Kind, registry: Registry) -> Iterator[str]:
 
 
 def _row(entry: Registered, registry: Registry) -> str:
-    if entry.kind == "command":
-        about = _first_paragraph(registry.create("command", entry.type).help)
-    else:
-        about = _first_paragraph(
-            _docstring(entry.factory.func if isinstance(entry.factory, partial) else entry.factory)
-        )
+    factory: Any = entry.factory.func if isinstance(entry.factory, partial) else entry.factory
+    help = registry.create("command", entry.type).help if entry.kind == "command" else _docstring(factory)
+    about = _first_paragraph(help)
     return f"| `{entry.type}` | `{entry.entry_point}` | {about} | {_parameters(entry)} |"
 
 
