@@ -28,6 +28,8 @@ use them, and `enginehouse schema` prints them as a JSON schema.
 A *duration* is a number with a unit (`ms`, `s`, `m`, `h` or `d`), such as `"500ms"` or `"10m"`, or `"0"`. A *size* is a
 number with a unit (`KiB`, `MiB`, `GiB`, `TiB`, `kB`, `MB`, `GB` or `TB`), such as `"24GiB"`, or a number of bytes.
 """
+_TOP = """\
+`guards` and `interceptors` stand before the first table. The others are tables whose keys the plugins know."""
 PLUGIN_TABLES = """\
 ## `[plugins.TYPE]`
 
@@ -44,12 +46,12 @@ def configuration() -> str:
 
 def _sections(struct: StructType, name: str) -> Iterator[str]:
     rows = [_row(field) for field in struct.fields if _has_row(field, name)]
-    if name and rows:
+    if rows:
         heading = f"## `[[{name.removesuffix('[]')}]]`" if name.endswith("[]") else f"## `[{name}]`"
         lines = [
-            heading,
+            heading if name else "## The top of the file",
             "",
-            cleandoc(struct.cls.__doc__ or ""),
+            cleandoc(struct.cls.__doc__ or "") if name else _TOP,
             "",
             "| key | takes | default | |",
             "|---|---|---|---|",
@@ -65,7 +67,9 @@ def _sections(struct: StructType, name: str) -> Iterator[str]:
 
 def _has_row(field: Field, section: str) -> bool:
     """Whether ``field`` is a key with a row, not only the name of tables that have sections of their own."""
-    only_tables = len(shape_of(field.type).kinds) == 1 and _table_below(field) is not None
+    kinds = shape_of(field.type).kinds
+    mixed = any(isinstance(kind, ListType) and len(shape_of(kind.item_type).kinds) > 1 for kind in kinds)
+    only_tables = len(kinds) == 1 and not mixed and _table_below(field) is not None
     return not only_tables and (section, field.encode_name) != PARAMETERS
 
 

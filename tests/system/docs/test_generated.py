@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from enginehouse.config.schema import Config
 from tests.support.doc_pages import GENERATED, PAGES, page_text
 from tests.support.paths import DOCS, ROOT
 
@@ -14,6 +15,14 @@ def test_a_page_is_generated_from_the_code_and_not_in_git(page: Path) -> None:
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
     assert page_text(page).startswith("# ")
     assert str(page.relative_to(ROOT)) in ignored
+
+
+def test_the_configuration_has_all_tables_and_keys_of_the_top() -> None:
+    page = page_text(DOCS / "reference/configuration.md")
+    missing = [
+        name for name in Config.__struct_fields__ if not re.search(rf"^(\| `|## `\[+){name}\b", page, re.MULTILINE)
+    ]
+    assert missing == []
 
 
 def test_interfaces_show_what_a_plugin_may_set_and_go_through() -> None:
