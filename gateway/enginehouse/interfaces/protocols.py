@@ -54,5 +54,6 @@ class TranslatedRequest(Protocol):
 
     body: bytes
     keep_alive: float | None
+    unloads: bool
 
     def body_for(self, thinking: ThinkingFields) -> bytes: ...

@@ -10,7 +10,7 @@ from enginehouse.aio.clock import Clock
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import RequestError, Unauthorized
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.domain.replica import Candidate
+from enginehouse.domain.replica import Candidate, ReplicaState
 from enginehouse.domain.request_facts import Activity, Decisions
 from enginehouse.domain.requirements import Requirements
 from enginehouse.fleet.fleet import Fleet
@@ -142,6 +142,10 @@ class RelayContext:
     def knows_model(self, name: str) -> bool:
         """Whether requests may name this model."""
         return self.router.others.knows(name) or bool(self.fleet.snapshot.candidates(name))
+
+    def is_ready(self, model: str) -> bool:
+        """Whether an engine has ``model`` loaded."""
+        return any(each.state is ReplicaState.READY for each in self.fleet.snapshot.candidates(model))
 
     def native(self, path: str, model: str) -> Sequence[str]:
         """The backends that may serve ``model``, if every replica there has ``path``; else none."""

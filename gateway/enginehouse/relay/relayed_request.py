@@ -190,6 +190,12 @@ class RelayedRequest(Request):
         if self._hedge is not None:
             self._hedge.sent(attempt)
 
+    def answer_alone(self) -> None:
+        job, reply = self.job, self.reply
+        lines = b"content-type: application/json\r\nx-request-id: %s\r\n%s" % (job.request_id, job.limit_lines)
+        reply.answer(200, lines, b"{}")
+        reply.writer.settle(self._settled)
+
     # --- from the engine
 
     def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:

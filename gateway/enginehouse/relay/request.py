@@ -151,6 +151,10 @@ class Request(LiveRequest):
     def send_attempt(self, attempt: Attempt, reuse: bool) -> None:
         """Send the dispatch's job to the engine of ``attempt``; ``reuse``: a kept connection will do."""
 
+    def answer_alone(self) -> None:
+        """Answer a job that no engine need get. Only those of protocols are such jobs."""
+        raise NotImplementedError
+
     def begin(self, body: bytes, caller: AdmittedCaller | None = None) -> None:
         """Admit the request, which is whole now, and send it on its way; or end it with an error.
 

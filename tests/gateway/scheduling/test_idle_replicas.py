@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from enginehouse import ReplicaState
@@ -137,3 +138,28 @@ async def test_a_request_counts_from_its_grant(tmp_path: Path) -> None:
         queue.served("m@m")
         host.rest(["m@m"])
         assert queue.replica_state("m@m") is not READY
+
+
+@pytest.mark.parametrize(("path", "empty"), [("/api/chat", {"messages": []}), ("/api/generate", {})])
+async def test_keep_alive_0_unloads_a_model_and_loads_none_for_that(
+    path: str, empty: Mapping[str, object], tmp_path: Path
+) -> None:
+    async with scripted_engines() as start:
+        launcher = Launches((engine := await start()).url)
+        async with served(launcher, tmp_path) as gateway:
+
+            async def unload() -> Mapping[str, object]:
+                reply = await gateway.ask(gateway.post(dict(empty), path=path, keep_alive=0))
+                said: Mapping[str, object] = msgspec.json.decode(reply.body)
+                assert (reply.status, said["model"], said["done"], said["done_reason"]) == (200, "m", True, "unload")
+                return said
+
+            first = await unload()
+            assert not launcher.lines
+            assert (await gateway.ask()).status == 200
+            assert (await unload()).keys() == first.keys()
+            assert sum(b"/v1/chat/completions" in call.request_line for call in engine.calls) == 2
+            await gateway.until(lambda: gateway.gateway.engines.queues["m"].running() == {})
+            await unload()
+            assert len(launcher.lines) == 1
+            await gateway.quiet()
