@@ -44,10 +44,11 @@ def check(config: Path | None, in_full: bool, as_json: bool, strict: bool) -> No
         warn(warning)
     for hint in checked.hints:
         click.echo(f"note: {hint}", err=True)
+    refused = strict and bool(checked.warnings)
     if as_json:
         file = str(checked.file) if checked.file else None
         why = {"workers": checked.workers._asdict()}
-        _print_json({"ok": True, "file": file, "warnings": checked.warnings, **why, "config": checked.written})
+        _print_json({"ok": not refused, "file": file, "warnings": checked.warnings, **why, "config": checked.written})
     elif in_full:
         click.echo(checked.toml, nl=False)
     else:
@@ -58,7 +59,7 @@ def check(config: Path | None, in_full: bool, as_json: bool, strict: bool) -> No
             "# The main settings, and what differs from the defaults; `enginehouse check --all` prints everything.\n"
         )
         click.echo(page(checked.written, checked.changed), nl=False)
-    if strict and checked.warnings:
+    if refused:
         sys.exit(1)
 
 

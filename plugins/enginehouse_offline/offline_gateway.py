@@ -14,6 +14,7 @@ from enginehouse.app.plan import settle
 from enginehouse.app.plugin_instances import ConfiguredPlugins
 from enginehouse.commands import warn
 from enginehouse.config.load_config import load_config_or_embedded
+from enginehouse.config.routing import Aliases
 from enginehouse.config.rules import LOCAL_HOST
 from enginehouse.model_sources import PulledModels
 from enginehouse.plugin_manager.discovery import load_plugins
@@ -79,8 +80,13 @@ class OfflineGateway(ConfiguredPlugins):
         return router.explain(needs, fleet.snapshot, drivers)
 
     def explain_swap(self, target: str, running: Sequence[str]) -> SwapPlan:
-        """Which of the models ``running``, the least recently used first, would stop so that ``target`` can run."""
-        model = self._config().models.get(target)
+        """Which of the models ``running``, the least recently used first, would stop so that ``target`` can run.
+
+        ``target`` may be an alias.
+        """
+        models, aliases = self._config().models, Aliases(self._config().routing.aliases)
+        target = next((name for name in (target, *aliases.targets(target)) if name in models), target)
+        model = models.get(target)
         host = facts_of_hosts(self._config())(model.hosts[0] if model else LOCAL_HOST)
         return explain_swap(build_swapper(self._config(), self._registry, host), host, target, running)
 

@@ -63,6 +63,9 @@ def test_explain_swap_takes_a_word(tmp_path: Path) -> None:
     for words in (["a"], ["--target", "a"]):
         done = runner.invoke(enginehouse, ["explain", "swap", *words, "--running", "b", "--config", str(file)])
         assert done.stdout.startswith("'a' stops b"), done.output
+    file.write_text(f"{file.read_text()}[routing.aliases]\nword = ['gone', 'a']\n")
+    done = runner.invoke(enginehouse, ["explain", "swap", "word", "--running", "b", "--config", str(file)])
+    assert done.stdout.startswith("'a' stops b"), done.output
     unknown = runner.invoke(enginehouse, ["explain", "swap", "other", "--config", str(file)])
     assert "give its --url" in str(unknown.exception)
     refused = runner.invoke(enginehouse, ["explain", "swap", "--config", str(file)])

@@ -151,7 +151,7 @@ def settle(config: Config, registry: Registry) -> tuple[Config, list[str]]:
 
     def usable(key: str, type: str) -> str:
         """``type``, or ``smart`` in its place."""
-        why_not = _why_not(config, registry, key, type) if type else ""
+        why_not = _why_not(config, registry, key, type)
         if not why_not:
             return type
         warnings.append(why_not)
@@ -162,7 +162,7 @@ def settle(config: Config, registry: Registry) -> tuple[Config, list[str]]:
         model: usable(dotted(("routing", "strategies", model)), type) for model, type in routing.strategies.items()
     }
     rules = [
-        replace(rule, strategy=usable(f"routing.rules[{place}].strategy", rule.strategy))
+        replace(rule, strategy=rule.strategy and usable(f"routing.rules[{place}].strategy", rule.strategy))
         for place, rule in enumerate(routing.rules)
     ]
     return replace(config, routing=replace(routing, strategy=strategy, strategies=strategies, rules=rules)), warnings

@@ -40,7 +40,7 @@ class EnginehouseError(Exception):
 
     def rows(self) -> list[dict[str, str]]:
         """What is wrong with a configuration, for JSON: a row for each problem."""
-        return [{"file": "", "key": "", "problem": str(self), "remedy": ""}]
+        return [{"file": "", "key": "", "problem": str(self), "remedy": "", "code": "invalid_request"}]
 
 
 class ConfigError(EnginehouseError):
@@ -48,6 +48,9 @@ class ConfigError(EnginehouseError):
 
     ``file`` and ``key`` locate the problem, ``remedy`` suggests a change. Each is empty if unknown.
     """
+
+    code: ClassVar[str] = "invalid_request"
+    """The code of a reload that it refuses."""
 
     def __init__(self, problem: str, *, file: str = "", key: str = "", remedy: str = "") -> None:
         self.problem = problem
@@ -65,13 +68,14 @@ class ConfigError(EnginehouseError):
         return type(self)(self.problem, file=file, key=self.key, remedy=self.remedy)
 
     def rows(self) -> list[dict[str, str]]:
-        return [{"file": self.file, "key": self.key, "problem": self.problem, "remedy": self.remedy}]
+        where = {"file": self.file, "key": self.key}
+        return [{**where, "problem": self.problem, "remedy": self.remedy, "code": self.code}]
 
 
 class AliasCycle(ConfigError):
     """An alias in ``routing.aliases`` leads back to itself."""
 
-    code: ClassVar[str] = "alias_cycle"
+    code = "alias_cycle"
 
 
 class ConfigErrors(ConfigError):

@@ -122,7 +122,11 @@ async def _reload(request: Request) -> Response:
         raise
     except EnginehouseError as error:
         text = f"The configuration cannot be used, and nothing has changed:\n{error}"
-        raise InvalidRequest(text, details={"errors": error.rows()}) from None
+        rows = error.rows()
+        refused = InvalidRequest(text, details={"errors": rows})
+        if len(codes := {row["code"] for row in rows}) == 1:
+            vars(refused).update(code=codes.pop())
+        raise refused from None
 
 
 async def _take_over(replace: Callable[[], Awaitable[int]] | None) -> int:

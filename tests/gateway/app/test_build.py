@@ -75,6 +75,13 @@ def test_an_unknown_strategy_of_a_model_falls_back_to_smart() -> None:
     assert any("there is no strategy 'sesion'" in each and '"session"' in each for each in warnings)
 
 
+def test_an_empty_strategy_falls_back_to_smart() -> None:
+    registry = load_plugins(PluginSettings()).registry
+    config, warnings = settle(Config(routing=RoutingSettings(strategy="", strategies={"m": ""})), registry)
+    assert (config.routing.strategy, config.routing.strategies) == ("smart", {"m": "smart"})
+    assert [each.partition(":")[0] for each in warnings] == ["routing.strategy", "routing.strategies.m"]
+
+
 def test_a_server_that_loads_models_knows_them_by_its_own_names() -> None:
     models = {"m": BackendModelSettings(upstream="org/m")}
     config = Config(backends={"a": BackendSettings(url="http://a", driver="loads", models=models)})

@@ -95,6 +95,18 @@ def test_every_error_is_told_at_once(open_shared: OpenShared) -> None:
     assert [each["key"] for each in answer.json()["error"]["details"]["errors"]] == ["routing.x", "routing.y"]
 
 
+def test_circular_aliases_have_a_code_of_their_own(open_shared: OpenShared) -> None:
+    home = open_shared(table("a"))
+    circle = "[routing.aliases]\nb = 'c'\nc = 'b'\n"
+    answer = home.try_reload(table("a") + circle)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (400, "alias_cycle")
+    assert [each["code"] for each in error["details"]["errors"]] == ["alias_cycle"]
+    error = home.try_reload(table("a") + circle + "[routing.weights]\nload = 1\n").json()["error"]
+    assert error["code"] == "invalid_request"
+    assert {each["code"] for each in error["details"]["errors"]} == {"alias_cycle", "invalid_request"}
+
+
 def test_a_dry_run_tells_and_changes_nothing(open_shared: OpenShared) -> None:
     home = open_shared(table("a"))
     assert home.ask("a").status_code == 200

@@ -375,6 +375,8 @@ def test_a_warning_is_an_error_where_that_is_asked_for(tmp_path: Path, options: 
     file = tmp_path / "enginehouse.toml"
     file.write_text('[routing]\nstrategy = "smrt"\n')
     assert CliRunner().invoke(check, ["--config", str(file), *options]).exit_code == status
+    told = CliRunner().invoke(check, ["--config", str(file), "--json", *options])
+    assert (told.exit_code, json.loads(told.stdout)["ok"]) == (status, status == 0)
 
 
 @pytest.mark.parametrize(
