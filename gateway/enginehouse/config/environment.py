@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.inspect import AnyType, BoolType, DictType, FloatType, IntType, ListType, StructType, Type, type_info
 
 from enginehouse.config.decode import Problem
+from enginehouse.config.rules import LOCAL_HOST
 from enginehouse.config.shape import Path, config_type, dotted, shape_of, written
 
 PREFIX = "ENGINEHOUSE_"
@@ -38,14 +39,17 @@ class Overrides:
 def override(data: dict[str, Any], environ: Mapping[str, str]) -> Overrides:
     """Write the values of environment variables into ``data``.
 
-    A variable can override a key of an entry (a backend, a model, an API key), but cannot create the entry.
+    A variable can override a key of an entry (a backend, a model, an API key), but cannot create the entry, except for
+    the host that always exists.
     """
     result = Overrides()
     variables = [name for name in sorted(environ) if name.startswith(PREFIX) and name not in _NO_SETTINGS]
     if not variables:
         return result
     places: dict[str, list[tuple[Path, Type]]] = defaultdict(list)
-    for path, type_ in _scalars(config_type(), data, ()):
+    hosts = data.get("hosts", {})
+    known = {**data, "hosts": {LOCAL_HOST: {}, **hosts}} if isinstance(hosts, dict) else data
+    for path, type_ in _scalars(config_type(), known, ()):
         places[variable_of(path)].append((path, type_))
     for name in variables:
         match places.get(name.upper(), []):

@@ -50,6 +50,13 @@ def test_every_kind_of_scalar_can_be_overridden(
     assert getattr(getattr(loaded.config, section), key) == value
 
 
+@pytest.mark.parametrize("text", ["", "[hosts.other]\n", "[hosts.local]\nnode = 'n'\n"])
+def test_the_host_that_always_exists_needs_no_table(load: Load, text: str) -> None:
+    loaded = load(text, ENGINEHOUSE_HOSTS_LOCAL_MEMORY="24GiB", ENGINEHOUSE_HOSTS_LOCAL_MAX_LOADS="3")
+    assert (loaded.config.hosts["local"].memory, loaded.config.hosts["local"].max_loads) == (24 * 1024**3, 3)
+    assert not loaded.warnings
+
+
 def test_entries_are_found_by_their_names(load: Load) -> None:
     loaded = load(
         FILE,
