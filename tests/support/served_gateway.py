@@ -14,6 +14,7 @@ import msgspec
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app import Gateway
+from enginehouse.app.build_relay import backend_parts
 from enginehouse.app.plugin_instances import ConfiguredPlugins
 from enginehouse.config.schema import Config
 from enginehouse.http.admission import INFERENCE_PATHS
@@ -264,6 +265,7 @@ def prepare(config: Config, registry: Registry, clock: Callable[[], float] | Non
     for name, settings in config.backends.items():
         gateway.relay.context.upstreams[name] = Upstream(name, settings, config.timeouts, Outside())
         gateway.fleet.succeeded(name)
+    backend_parts(config, gateway.path.drivers).limit(gateway.relay.context.upstreams)
     configured = ConfiguredPlugins(lambda: config, registry)
     gateway.relay.requests.waiting.wanted = gateway.observers.wanted("streams_wait", configured)
     if clock is not None:

@@ -14,6 +14,7 @@ from enginehouse.interfaces.launch_spec import LaunchSpec
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.engine_facts import EngineFacts
 from enginehouse.relay.retries import HedgeDelay
+from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.rewrite import FiltersByName
 from enginehouse.scheduling.scheduling_rules import scheduling_limits
 from enginehouse.telemetry import metric_list as metrics
@@ -22,16 +23,28 @@ Drivers = Mapping[str, DriverSupport]
 
 
 class BackendParts(NamedTuple):
-    """What the relay keeps for each backend, by its name: the driver, how it is launched, and its time limits."""
+    """What the relay keeps for each backend, by its name: the driver, how it is launched, and its time limits.
+
+    ``time_limits``: those of the backend, and those of models that it serves with others.
+    """
 
     drivers: Drivers
     launch_specs: Mapping[str, LaunchSpec]
-    time_limits: Mapping[str, TimeoutSettings]
+    time_limits: Mapping[str, tuple[TimeoutSettings, Mapping[str, TimeoutSettings]]]
+
+    def limit(self, upstreams: Mapping[str, Upstream]) -> None:
+        """Apply the time limits to ``upstreams``."""
+        for name, (limits, of_models) in self.time_limits.items():
+            upstreams[name].timeouts, upstreams[name].of_models = limits, of_models
 
 
 def backend_parts(config: Config, drivers: Drivers) -> BackendParts:
     """What ``config`` alone decides, which takes long for hundreds of backends. ``drivers``: by type."""
-    limits = {name: settings.timeouts or config.timeouts for name, _, settings in reached(config)}
+    of_models = {name: model.timeouts for name, model in config.models.items() if model.timeouts}
+    limits = {
+        name: (settings.timeouts, {}) if settings.timeouts else (config.timeouts, of_models)
+        for name, _, settings in reached(config)
+    }
     return BackendParts(drivers_by_backend(config, drivers), _launch_specs(config, drivers), limits)
 
 

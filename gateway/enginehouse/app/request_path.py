@@ -111,7 +111,9 @@ class RequestPath:
             waiting_room=room,
             turns=plugins.turns,
         )
-        configure_relay(context, config, backend_parts(config, self.drivers))
+        parts = backend_parts(config, self.drivers)
+        configure_relay(context, config, parts)
+        parts.limit(context.upstreams)
         return context
 
     def open(self, folder: Path, deliver: Deliver | None = None) -> None:
@@ -223,6 +225,5 @@ class PathChange:
             self._router.strategies.recall(context.router.strategies.memories())
         context.router = self._router
         configure_relay(context, config, self._parts)
-        for name, limits in self._parts.time_limits.items():
-            self.upstreams[name].timeouts = limits
+        self._parts.limit(self.upstreams)
         context.upstreams = self.upstreams

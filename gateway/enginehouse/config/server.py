@@ -84,7 +84,10 @@ class CheckSettings(Section, frozen=True):
 
 
 class TimeoutSettings(Section, frozen=True):
-    """The time limits for engines, and for clients that do not read. 0 means no limit."""
+    """The time limits for engines, and for clients that do not read. 0 means no limit.
+
+    Those of a backend replace those of a model, which replace the common ones.
+    """
 
     connect: Annotated[Duration, about("to connect")] = 5
     first_byte: Annotated[Duration, about("until the first byte of the answer")] = 600

@@ -99,9 +99,9 @@ class WebSocketRequest(Request):
 
     def await_engine(self, *, waits: bool) -> None:
         """Limit the time in which the engine takes a message, from now on; or no more, if it ``waits`` no longer."""
-        upstream = self._dispatch.current().upstream
-        stall = upstream.timeouts.stall
-        self._deadline = upstream.clock.now() + stall if waits and stall else NEVER
+        attempt = self._dispatch.current()
+        stall = attempt.limits.stall
+        self._deadline = attempt.upstream.clock.now() + stall if waits and stall else NEVER
 
     # --- from the dispatch
 
@@ -110,7 +110,7 @@ class WebSocketRequest(Request):
         attempt.work(self._open, self._answered)
 
     async def _open(self, attempt: Attempt) -> None:
-        carrier, times, name = self._carrier, attempt.upstream.timeouts, attempt.upstream.name
+        carrier, times, name = self._carrier, attempt.limits, attempt.upstream.name
         assert carrier is not None
         limit = times.connect + times.first_byte if times.connect and times.first_byte else None
         try:

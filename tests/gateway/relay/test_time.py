@@ -46,6 +46,34 @@ async def test_an_engine_that_does_not_begin_to_answer_is_cancelled(house: OpenG
     await served.calls[0].closed.wait()
 
 
+async def test_a_model_has_time_limits_of_its_own(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served, timeouts=LIMITS, models={"m": {"timeouts": {"first_byte": 3, "stall": 2}}})
+    served.plays(asyncio.Event())
+    client = await sent(gateway, served)
+    gateway.pass_time(4)
+    reply = await client.reply()
+    assert reply.error["message"] == "Backend 'a' did not begin to answer within 3 s"
+    served.streams(event(), asyncio.Event())
+    client = await sent(gateway, served, stream=True)
+    await client.head()
+    await client.chunk()
+    gateway.pass_time(3)
+    assert b"did not continue its answer within 2 s" in await client.chunk()
+
+
+async def test_the_time_limits_of_a_backend_win_over_those_of_a_model(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    limits = {"m": {"timeouts": {"first_byte": 3}}}
+    gateway = await house(served, backend={"timeouts": LIMITS}, models=limits)
+    served.plays(asyncio.Event())
+    client = await sent(gateway, served)
+    gateway.pass_time(599)
+    assert gateway.relay.live
+    gateway.pass_time(601)
+    assert (await client.reply()).code == "upstream_timeout"
+
+
 async def test_a_head_is_not_yet_an_answer(house: OpenGateway, engine: StartEngine) -> None:
     served = await engine()
     gateway = await house(served, timeouts=LIMITS)

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from enginehouse.config.schema import TimeoutSettings
 from enginehouse.domain.errors import Overloaded, RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.domain.explanation import PrefixFacts
 from enginehouse.domain.replica import Route
@@ -62,7 +63,7 @@ class Attempt:
         self.deadline = self.client_deadline = NEVER
         self._pieces = 0
         self._held: HeldAnswer | None = None
-        total = upstream.timeouts.total
+        total = upstream.limits(route.chosen.model).total
         self.total_deadline = since + total if total else NEVER
         self._task: asyncio.Task[None] | None = None
         self._limit = 0.0
@@ -73,6 +74,11 @@ class Attempt:
         load.begin()
         self._placement: Any = _UNFOLLOWED if route.placement is None else route.placement
         self._placement.queued()
+
+    @property
+    def limits(self) -> TimeoutSettings:
+        """The time limits in force."""
+        return self.upstream.limits(self.route.chosen.model)
 
     @property
     def waiting_since(self) -> float | None:
@@ -99,7 +105,7 @@ class Attempt:
         if connection is not None:
             self._send_on(connection, receiver, request)
         else:
-            self._limit_to(self.upstream.timeouts.connect, "could not be reached")
+            self._limit_to(self.limits.connect, "could not be reached")
             self._task = asyncio.ensure_future(self._connect(receiver, request, upload))
 
     def hand_out(self) -> None:
@@ -142,7 +148,7 @@ class Attempt:
         """Note that the queue granted the attempt. The limit for all of the answer starts now."""
         self.granted_at = now = self.upstream.clock.now()
         self._placement.granted()
-        total = self.upstream.timeouts.total
+        total = self.limits.total
         self.total_deadline = now + total if total else NEVER
 
     def rejected(self, error: RequestError) -> None:
@@ -166,7 +172,7 @@ class Attempt:
 
     def await_more(self) -> None:
         """Apply the limit for the next piece of the answer."""
-        self._limit_to(self.upstream.timeouts.stall, "did not continue its answer")
+        self._limit_to(self.limits.stall, "did not continue its answer")
 
     def await_end(self, now: float) -> None:
         """Apply the limit for the end of an answer whose last event has come by ``now``."""
@@ -174,7 +180,7 @@ class Attempt:
 
     def await_client(self) -> None:
         """Apply the limit for the client to read on."""
-        limit = self.upstream.timeouts.client
+        limit = self.limits.client
         self.client_deadline = self.upstream.clock.now() + limit if limit else NEVER
 
     def broken(self, why: str) -> RequestError:
@@ -191,9 +197,7 @@ class Attempt:
 
     def expire_total(self) -> UpstreamTimeout:
         """The error that says that ``total_deadline`` has passed."""
-        return UpstreamTimeout(
-            f"Backend '{self.upstream.name}' did not finish within {self.upstream.timeouts.total:g} s"
-        )
+        return UpstreamTimeout(f"Backend '{self.upstream.name}' did not finish within {self.limits.total:g} s")
 
     def expire(self) -> UpstreamTimeout:
         """Cancel the attempt because ``deadline`` has passed; the error that says so."""
@@ -278,7 +282,7 @@ class Attempt:
             self._placement.granted()
         self.sent_at = now = self.upstream.clock.now()
         connection.send(receiver, request)
-        self._limit = limit = self.upstream.timeouts.first_byte
+        self._limit = limit = self.limits.first_byte
         self._awaited = "did not begin to answer"
         self._pieces = 0
         self.deadline = now + limit if limit else NEVER
@@ -298,7 +302,7 @@ class Attempt:
 
     def _uploading(self, turn: UploadTurn) -> None:
         """Apply the limit of the side that the upload waits for. The connection has its own for the client."""
-        timeouts = self.upstream.timeouts
+        timeouts = self.limits
         if turn is UploadTurn.CLIENT:
             self._lift_limit()
         elif turn is UploadTurn.ENGINE:
