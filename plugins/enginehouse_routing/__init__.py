@@ -37,7 +37,7 @@ def register_extractors(register: Register[Extractor]) -> None:
     register("vision", VisionExtractor)
     register("tools", ToolsExtractor)
     register("json_mode", JsonModeExtractor)
-    register("session", SessionExtractor)
+    register("session_id", SessionExtractor)
 
 
 @hookimpl

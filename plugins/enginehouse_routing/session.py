@@ -6,15 +6,15 @@ from typing import ClassVar
 
 from enginehouse import Extractor, InferenceRequest, Requirements
 from enginehouse.requests import kept_name
-from enginehouse_routing.structs import SessionConfig
+from enginehouse_routing.structs import SessionIdConfig
 
 
 class SessionExtractor(Extractor):
     """Sets ``session`` to the first of ``sources`` that the request has, such as ``header:x-session-id``."""
 
-    Config: ClassVar[type[SessionConfig]] = SessionConfig
+    Config: ClassVar[type[SessionIdConfig]] = SessionIdConfig
 
-    def __init__(self, config: SessionConfig) -> None:
+    def __init__(self, config: SessionIdConfig) -> None:
         parts = [each.partition(":") for each in config.sources]
         self._sources = [(where == "header", name) for where, _, name in parts]
 

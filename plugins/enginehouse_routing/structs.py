@@ -33,7 +33,7 @@ class TierConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     least: dict[str, int] = {}
 
 
-class SessionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SessionIdConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``sources``: ``routing.session``."""
 
     sources: list[str] = []

@@ -28,7 +28,7 @@ from enginehouse.routing.router import Router
 
 _SWITCHED = frozenset({"error_share", "zone", "rule", "canary", "tier"})
 """The filters that other keys of the configuration than ``routing.filters`` switch on."""
-_SESSION = "session"
+_SESSION = "session_id"
 """The extractor that runs only if a strategy reads the session of a request."""
 _OF_THE_RELAY = frozenset(
     {

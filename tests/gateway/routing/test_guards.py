@@ -11,6 +11,7 @@ from enginehouse import (
     Candidate,
     Extractor,
     Filter,
+    Headers,
     InferenceRequest,
     InvalidRequest,
     RequestError,
@@ -119,6 +120,29 @@ def test_a_filter_has_an_error_of_its_own() -> None:
     router = make_router(filters=[("tenant", Keeps(lambda found: [], refusal="no"))])
     with pytest.raises(PluginFailed, match=r"returned an object of type str from refusal instead of .*RequestError"):
         take_route(router, requirements("m"), HERE)
+
+
+class OnlyNear(Keeps):
+    """Keeps what is near a client that says so."""
+
+    def mark(self, requirements: Requirements, headers: Headers, rehearsal: bool) -> None:
+        if (b"x-near", b"a") in headers:
+            requirements.extra["acme.near"] = "a"
+        elif headers:
+            raise ZeroDivisionError
+
+    def keep(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        return [each for each in candidates if each.backend == requirements.extra.get("acme.near", each.backend)]
+
+
+def test_a_filter_reads_headers_and_no_move_goes_around_it() -> None:
+    router = make_router(filters=[("near", OnlyNear(list, why="far away"))])
+    needs, (_, far) = requirements("m"), HERE.candidates("m")
+    router.apply_rules(needs, [(b"x-near", b"a")])
+    assert take_route(router, needs, HERE).chosen.backend == "a"
+    assert router.why_not(needs, far) == "far away"
+    with pytest.raises(PluginFailed, match="filter 'near' of plugin 'acme' failed with ZeroDivisionError"):
+        router.apply_rules(requirements("m"), [(b"x-far", b"a")])
 
 
 @pytest.mark.parametrize("missing", [None, "gold", [1]])

@@ -8,7 +8,14 @@ import pytest
 from enginehouse.app import build_fleet, build_router
 from enginehouse.app.plan import settle
 from enginehouse.config.schema import Config, PluginSettings
-from enginehouse.domain.errors import FallbackExhausted, ModelNotFound, NoHealthyBackend, RequestError, ZoneUnavailable
+from enginehouse.domain.errors import (
+    ConfigErrors,
+    FallbackExhausted,
+    ModelNotFound,
+    NoHealthyBackend,
+    RequestError,
+    ZoneUnavailable,
+)
 from enginehouse.domain.replica import Health
 from enginehouse.domain.requirements import Requirements
 from enginehouse.fleet.fleet import Fleet
@@ -144,3 +151,9 @@ def test_an_unknown_model_is_unknown_in_a_zone_too() -> None:
     router, fleet = house(zones=ZONES)
     with pytest.raises(ModelNotFound):
         router.choose(Requirements(model="nothing", zones=("private",)), fleet.snapshot)
+
+
+def test_zones_are_refused_without_the_plugin_that_keeps_them() -> None:
+    config = msgspec.convert({"zones": ZONES}, Config)
+    with pytest.raises(ConfigErrors, match="zones: unknown filter 'zone'"):
+        build_router(config, load_plugins(PluginSettings(disabled=["routing"])).registry)

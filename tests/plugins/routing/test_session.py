@@ -4,10 +4,13 @@ from typing import Any
 
 import pytest
 
+from enginehouse.app import build_router
 from enginehouse.config.routing import RoutingSettings
+from enginehouse.config.schema import Config, PluginSettings
+from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse_kit.testing import check_extractor, request, requirements
 from enginehouse_routing.session import SessionExtractor
-from enginehouse_routing.structs import SessionConfig
+from enginehouse_routing.structs import SessionIdConfig
 
 
 def found(fields: dict[str, Any], headers: dict[str, str] | None = None) -> str:
@@ -15,12 +18,12 @@ def found(fields: dict[str, Any], headers: dict[str, str] | None = None) -> str:
     given = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
     asked = request(fields)
     asked.headers = given
-    SessionExtractor(SessionConfig(RoutingSettings().session)).extract(asked, needs)
+    SessionExtractor(SessionIdConfig(RoutingSettings().session)).extract(asked, needs)
     return needs.session
 
 
 def test_it_keeps_the_rules_of_extractors() -> None:
-    check_extractor(lambda: SessionExtractor(SessionConfig(RoutingSettings().session)))
+    check_extractor(lambda: SessionExtractor(SessionIdConfig(RoutingSettings().session)))
 
 
 def test_the_first_source_that_a_request_has_counts() -> None:
@@ -34,3 +37,9 @@ def test_the_first_source_that_a_request_has_counts() -> None:
 @pytest.mark.parametrize(("value", "session"), [(7, "7"), (None, ""), (["a"], ""), (True, ""), ({}, "")])
 def test_only_texts_and_numbers_name_a_session(value: object, session: str) -> None:
     assert found({"prompt": "Hello", "prompt_cache_key": value}) == session
+
+
+def test_the_strategy_that_reads_it_has_parameters_of_its_own() -> None:
+    plugins = PluginSettings(parameters={"session": {"bound": 2.0}})
+    config = Config(routing=RoutingSettings(strategy="session"), plugins=plugins)
+    assert build_router(config, load_plugins(plugins).registry)
