@@ -55,10 +55,13 @@ class ServiceCalls:
         self._tasks.start(self._repeat(seconds, call))
 
     def add_pages(self, routes: Sequence[BaseRoute], *, for_callers: bool = False) -> None:
-        """Answer these routes until ``end``."""
-        pages = self.pages.callers if for_callers else self.pages.operators
-        self._own_pages += [(pages, route) for route in routes]
-        pages += routes
+        """Answer these routes until ``end``. Raises ``TypeError`` for anything else, which would fail all pages."""
+        pages, added = self.pages.callers if for_callers else self.pages.operators, [*routes]
+        for each in added:
+            if not isinstance(each, BaseRoute):
+                raise TypeError(f"pages.add takes Starlette routes, got {each!r}")
+        self._own_pages += [(pages, route) for route in added]
+        pages += added
 
     def start(
         self, call: Callable[[], Awaitable[None] | None], after: Collection[asyncio.Task[None]] = ()

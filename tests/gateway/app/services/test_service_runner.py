@@ -57,7 +57,9 @@ class Diary(Service):
             raise RuntimeError("no ink")
         if self.fault == "hang":
             await asyncio.Event().wait()
-        gateway.pages.add([Route("/api/diary", self.page)])
+        if self.fault == "no pages":
+            gateway.pages.add([Route("/api/lost", self.page), "/api/diary"])  # type: ignore[list-item]
+        gateway.pages.add(each for each in [Route("/api/diary", self.page)])  # type: ignore[arg-type]
         gateway.pages.add([Route("/v1/diary", self.page)], for_callers=True)
         gateway.every("1s" if self.fault == "interval" else 0.01, self.look)  # type: ignore[arg-type]
 
@@ -268,6 +270,7 @@ async def test_a_start_and_a_reload_tell_what_services_and_callers_refuse_with_a
         ("no number", "running", 'TypeError: can only concatenate str (not "float") to str'),
         ("no pair", "running", "TypeError: cannot unpack non-iterable int object"),
         ("stop", "running", None),
+        ("no pages", "failed", "TypeError: pages.add takes Starlette routes, got '/api/diary'"),
         ("interval", "failed", "ValueError: every takes a number of seconds, more than 0, got '1s'"),
     ],
 )
@@ -285,6 +288,11 @@ async def test_one_that_fails_or_hangs_harms_nobody(
 
     await until(lambda: (found()["state"], found()["error"]) == (state, error))
     assert "discovery" in house.services.status(), "the others go on"
+    async with plain_httpx.AsyncClient(
+        transport=httpx.ASGITransport(house.application), base_url="http://localhost"
+    ) as client:
+        assert (await client.get("/api/status")).status_code == 200
+        assert (await client.get("/api/lost")).status_code == 404
     if fault == "look":
         Diary.made[0].fault = ""
         await until(lambda: found()["error"] is None)
