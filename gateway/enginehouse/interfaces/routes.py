@@ -26,6 +26,9 @@ class GuardedRoutes(BaseRoute):
         measure: Callable[[Any], Iterable[Metric]] | None,
     ) -> None:
         self.routes = tuple(routes)
+        for each in self.routes:
+            if not isinstance(each, BaseRoute):
+                raise TypeError(f"guarded takes Starlette routes, got {each!r}")
         self.every_second, self.measure = every_second, measure
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import httpx
 import msgspec
@@ -12,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
+from enginehouse import PluginError
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.pages import PageFacts, guarded
@@ -50,6 +52,15 @@ def test_a_plugin_samples_facts_every_second_and_one_that_fails_harms_no_other(
     served.every_second.sample()
     assert len(heard) == 1
     assert "The routes 'extra' of plugin 'extra' failed in its call of every second" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "pages",
+    [lambda: ["/x"], lambda: guarded(["/x"]), lambda: guarded([Route("/x", page), None])],  # type: ignore[list-item]
+)
+def test_pages_that_are_no_routes_are_refused_at_start(pages: Callable[[], list[Any]]) -> None:
+    with pytest.raises(PluginError, match="extra"):
+        made(pages)
 
 
 def made(pages: Callable[[], list[BaseRoute]], **sections: object) -> Gateway:
