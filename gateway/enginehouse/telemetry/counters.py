@@ -13,6 +13,7 @@ from enginehouse.interfaces.exporters import SwapRecord
 from enginehouse.interfaces.observers import Observer
 from enginehouse.telemetry import metric_list as metrics
 from enginehouse.telemetry.metric_list import MetricInfo
+from enginehouse.telemetry.newest_series import NewestSeries
 
 _LAST_SWAPS: Final = 64
 _MAX_SERIES: Final = 1000
@@ -191,15 +192,15 @@ class Counters:
         """Requests that ended without an attempt."""
         self.unrouted_failed = 0
         """Those of them that ended with a status of 500 or more."""
-        self.swaps: defaultdict[tuple[str, str], Histogram] = defaultdict(Histogram)
+        self.swaps: defaultdict[tuple[str, str], Histogram] = NewestSeries(Histogram, max_series)
         """The durations of swaps, by target and outcome: ``ready`` or ``failed``."""
         self.last_swaps: deque[SwapRecord] = deque(maxlen=_LAST_SWAPS)
-        self.evictions: defaultdict[str, int] = self._declare(metrics.EVICTIONS)
-        self.retries: defaultdict[str, int] = self._declare(metrics.RETRIES)
+        self.evictions: defaultdict[str, int] = self._declare(metrics.EVICTIONS, max_series)
+        self.retries: defaultdict[str, int] = self._declare(metrics.RETRIES, max_series)
         self.retries_refused: defaultdict[str, int] = self._declare(metrics.RETRIES_REFUSED)
-        self.hedges: defaultdict[tuple[str, str], int] = self._declare(metrics.HEDGES)
-        self.stale: defaultdict[str, int] = self._declare(metrics.STALE)
-        self.continuations: defaultdict[tuple[str, str, str], int] = self._declare(metrics.CONTINUATIONS)
+        self.hedges: defaultdict[tuple[str, str], int] = self._declare(metrics.HEDGES, max_series)
+        self.stale: defaultdict[str, int] = self._declare(metrics.STALE, max_series)
+        self.continuations: defaultdict[tuple[str, str, str], int] = self._declare(metrics.CONTINUATIONS, max_series)
         self.gaps: defaultdict[str, Histogram] = self._declare(metrics.CONTINUATION_GAP)
         """The times for which clients waited for the next event of a continued stream, by the reason."""
         self.intercepted: defaultdict[tuple[str, str], int] = self._declare(metrics.INTERCEPTED)
@@ -210,10 +211,11 @@ class Counters:
         self._own = frozenset(self.by_metric)
         """Those whose labels the gateway chooses, and bounds itself."""
 
-    def _declare(self, metric: MetricInfo) -> defaultdict[Any, Any]:
-        found: defaultdict[Any, Any] = self.by_metric.setdefault(
-            metric, defaultdict(int if metric.kind == "counter" else Histogram)
-        )
+    def _declare(self, metric: MetricInfo, most: int = 0) -> defaultdict[Any, Any]:
+        """Have ``metric``; with ``most``, of names that come and go, only so many of the newest series."""
+        make: Any = int if metric.kind == "counter" else Histogram
+        series = NewestSeries(make, most) if most else defaultdict(make)
+        found: defaultdict[Any, Any] = self.by_metric.setdefault(metric, series)
         return found
 
     def have(self, metric: MetricInfo, counted: Counter[Any]) -> None:
