@@ -33,9 +33,9 @@ def refusal(
     }
     if any(other.reason is Reason.FALLBACK for other in others) and not _left_no_zone(errors):
         return _spent(errors)
-    for error in reversed(errors.values()):  # prefer that of a known model, and of these the alias's target
-        if not isinstance(error, ModelNotFound):
-            return error
+    known = [error for error in reversed(errors.values()) if not isinstance(error, ModelNotFound)]
+    if known:  # prefer a model that may serve later, and of these the alias's target
+        return next((error for error in known if not isinstance(error, CapabilityMismatch)), known[0])
     return ModelNotFound(others[0].model, alias_of=requirements.model) if others else errors[requirements.model]
 
 

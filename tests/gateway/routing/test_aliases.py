@@ -6,8 +6,9 @@ from collections import Counter
 
 import pytest
 
-from enginehouse import ReplicaState
+from enginehouse import Capabilities, Health, ReplicaState
 from enginehouse.config.routing import Aliases, AliasSettings, AliasTarget
+from enginehouse.domain.errors import NoHealthyBackend
 from enginehouse.domain.replica import Reason
 from enginehouse.errors import ModelNotFound
 from enginehouse_kit.testing import candidate, requirements
@@ -46,6 +47,18 @@ def test_names_that_clients_make_up_are_forgotten() -> None:
 def test_targets_in_order() -> None:
     assert chosen("gpt", ["a", "b"], "a", "b") == ["a"]
     assert chosen("gpt", ["a", "b"], "b") == ["b"]
+
+
+@pytest.mark.parametrize("settings", ["blind", ["seeing", "blind"]])
+def test_a_target_that_may_come_back_is_told_before_one_that_lacks_something(
+    settings: AliasSettings,
+) -> None:
+    made = make_router("smart", aliases={"seeing": "blind", "gpt": settings})
+    down = candidate("a", "seeing", health=Health.UNHEALTHY)
+    snapshot = make_snapshot(down, candidate("b", "blind", capabilities=Capabilities(vision=False)))
+    asked = "seeing" if settings == "blind" else "gpt"
+    with pytest.raises(NoHealthyBackend, match="seeing"):
+        made.choose(requirements(asked, needs_vision=True), snapshot)
 
 
 def test_targets_with_weights_get_their_shares_in_every_short_while() -> None:
