@@ -124,7 +124,9 @@ class Discovery(Service):
         try:
             async for found in discoverer.watch():
                 self._listed(source, found)
-        except Exception as error:
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:  # even SystemExit, which would end the gateway
             plain = isinstance(error, EnginehouseError | OSError) and str(error)
             return str(error) if plain else f"{type(error).__name__}: {error}".rstrip(": ")
         return "it ended its list"

@@ -85,6 +85,10 @@ class JoinedBackends:
         known = self.in_force.offers.get(name)
         if known is not None and known.found == found:
             return known
+        try:
+            found = msgspec.convert(msgspec.structs.asdict(found), FoundBackend)
+        except msgspec.ValidationError as error:
+            return str(error)
         if problem := url_problem(found.url):
             return f"its url {problem}"
         settings = _settings(found)

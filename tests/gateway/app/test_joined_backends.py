@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -54,6 +55,10 @@ def test_found_backends_join_and_leave_again() -> None:
         ("x", FoundBackend(url="ftp://x:1"), "not the address"),
         ("x", FoundBackend(url="http://x:1", models={"m": {"context": 5}}), "models.m.context: unknown key"),
         ("x", FoundBackend(url="http://x:1", concurrency=-1), "concurrency"),
+        ("x", FoundBackend(url="http://x:1", models=cast(Any, 3)), "$.models"),
+        ("x", FoundBackend(url="http://x:1", models=cast(Any, "m")), "$.models"),
+        ("x", FoundBackend(url="http://x:1", node=cast(Any, 3)), "$.node"),
+        ("x", FoundBackend(url=cast(Any, None)), "$.url"),
     ],
 )
 def test_what_the_configuration_cannot_have_is_left_out_with_its_reason(
@@ -78,6 +83,12 @@ def test_one_that_a_disabled_plugin_would_serve_is_left_out_as_if_it_were_config
     disabled = load_plugins(PluginSettings(disabled=[plugin])).registry
     assert f"enable the plugin '{plugin}'" in joined_with(disabled, {"good": A, "x": backend}).in_force.refused["x"]
     assert not joined(x=backend).in_force.refused
+
+
+def test_a_role_may_be_its_name_and_models_any_sequence() -> None:
+    backend = FoundBackend(url="http://a:1", driver="sglang", role=cast(Any, "prefill"), models=("m", "n"))
+    settings = joined(a=backend).in_force.config.backends["a"]
+    assert (settings.role, settings.models) == (Role.PREFILL, ["m", "n"])
 
 
 def test_all_that_a_backend_says_of_itself_is_in_force() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from enginehouse.backends import DiscoverySettings, FoundBackend
-from enginehouse_discovery.service import Source, Sources
+from enginehouse_discovery.service import Discovery, Source, Sources
+from enginehouse_kit.discoverers import Discoverer
 
 A, B = FoundBackend(url="http://a:1"), FoundBackend(url="http://b:1")
 
@@ -95,3 +97,14 @@ def test_a_backend_may_drain_before_it_leaves() -> None:
     found = sources("lab")
     lists(found, "lab", a=FoundBackend(url="http://a:1", draining=True))
     assert found.draining() == {"lab-a"}
+
+
+class Exits(Discoverer):
+    async def watch(self) -> AsyncIterator[Mapping[str, FoundBackend]]:
+        raise SystemExit("gone")
+        yield {}
+
+
+async def test_a_discoverer_that_exits_ends_nothing_but_its_list() -> None:
+    source = Source("x", DiscoverySettings(type="exits"))
+    assert await Discovery()._watch(source, Exits()) == "SystemExit: gone"
