@@ -28,7 +28,10 @@ _FILE = click.Path(path_type=Path, allow_dash=True)
     "--state", metavar="STATE.json", type=_FILE, help="The state of the backends; by default, all are healthy and idle."
 )
 @click.option(
-    "--view", metavar="VIEW.json", type=_FILE, help="Figures for strategies that read them; by default, none."
+    "--view",
+    metavar="VIEW.json",
+    type=_FILE,
+    help="Figures for strategies that read them, and models that are not configured; by default, none.",
 )
 @click.option("--path", default="/v1/chat/completions", show_default=True, help="The endpoint that the body is for.")
 @click.option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -37,8 +38,8 @@ def read_state(text: bytes, file: str) -> State:
         raise ConfigError(f"is not the state of a fleet: {error}", file=file, remedy=f"write {expected}") from None
 
 
-def impose(state: State, fleet: Fleet) -> None:
-    """Bring a new fleet into ``state``.
+def impose(state: State, fleet: Fleet, listed: Mapping[str, Sequence[str]]) -> None:
+    """Bring a new fleet into ``state``. ``listed`` has models of backends for which the state has none.
 
     Raises ``NotFound``, with the closest name, for a backend that the fleet does not have.
     """
@@ -48,7 +49,7 @@ def impose(state: State, fleet: Fleet) -> None:
             fleet.drain(name)
     for known in fleet.backends():
         backend = state.backends.get(known.name, BackendState())
-        fleet.set_models(known.name, dict.fromkeys(backend.models, UNKNOWN))
+        fleet.set_models(known.name, dict.fromkeys(backend.models or listed.get(known.name, ()), UNKNOWN))
         if backend.healthy:
             fleet.succeeded(known.name)
         else:

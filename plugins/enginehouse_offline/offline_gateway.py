@@ -65,7 +65,8 @@ class OfflineGateway(ConfiguredPlugins):
         router, fleet = build_router(config, self._registry), build_fleet(config)
         if view is not None:
             router.strategies.on_view(view, config.rescheduling)
-        impose(read_state(*state or (b"{}", "")), fleet)
+        listed = {each.id: each.models for each in view.instances} if view is not None else {}
+        impose(read_state(*state or (b"{}", "")), fleet, listed)
         if unknown := [backend.name for backend in fleet.backends() if not backend.models]:
             names = ", ".join(f"'{name}'" for name in unknown)
             warn(f"the models of {names} are not configured: name them in the state, or ask a gateway with --url")

@@ -282,6 +282,16 @@ def test_a_view_gives_the_strategy_its_figures(explain: Explain, route: Route, t
     assert (embeddings["chosen"], "prefill" in embeddings) == ("m@reads", False)
 
 
+def test_a_view_has_the_models_that_are_not_configured(route: Route, tmp_path: Path) -> None:
+    (tmp_path / "view.json").write_text('{"now_ms": 0, "instances": [{"id": "gpu-1", "models": ["m"]}]}')
+    config = '[backends.gpu-1]\nurl = "http://127.0.0.1:1"'
+
+    result = route("--view", str(tmp_path / "view.json"), config=config, request={**HELLO, "model": "m"})
+
+    assert "m@gpu-1" in result.stdout
+    assert result.stderr == ""
+
+
 @pytest.mark.parametrize(
     ("path", "code"), [("/v1/chat/completions", "no_healthy_backend"), ("/v1/responses", "invalid_request")]
 )
