@@ -107,7 +107,9 @@ def _scheduling(table: Table) -> dict[str, Any]:
     wait = table.period("max_wait_seconds")
     found = {"max_queue": table.count("max_size"), "queue_timeout": wait}
     if not table.flag("enabled", True):
-        table.note("left out: requests for a model that loads always wait; max_queue = 0 refuses them", "enabled")
+        table.note(
+            "left out: requests for a model that loads always wait; max_queue = 1 refuses most of them", "enabled"
+        )
     table.leave_out({})
     return found
 

@@ -37,11 +37,12 @@ class SchedulingSettings(Section, frozen=True):
     scaler: Annotated[
         str, about("decides for models with `replicas = { min, max }`: `expected_wait` or a plugin's")
     ] = "expected_wait"
-    queue_timeout: Annotated[Duration, about("longest time that a request waits for its model")] = 600
-    max_queue: Annotated[Count, about("most requests waiting on one host")] = 1000
+    queue_timeout: Annotated[Duration, about("longest time that a request waits for its model; 0 for no limit")] = 600
+    max_queue: Annotated[Count, about("most requests waiting on one host; 0 for no limit")] = 1000
     min_residency: Annotated[Duration, about("time before a loaded model may be evicted")] = 0
     max_wait: Annotated[
-        Duration, about("after this time, a waiting request holds back newer requests for the models that block it")
+        Duration,
+        about("after this time, a waiting request holds back newer requests for the models that block it; 0 for never"),
     ] = 60
     cancel_loads: Annotated[
         Literal["wanted", "always", "never"],
