@@ -18,7 +18,7 @@ from enginehouse.cli import enginehouse
 from enginehouse.config.load_config import load_config
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.config.shape import config_type
-from enginehouse.domain.errors import EngineRefused, RequestError
+from enginehouse.domain.errors import AliasCycle, EngineRefused, RequestError
 from enginehouse.engines.launch_line import launch_line
 from enginehouse.http.admission import FORM_PATHS, INFERENCE_PATHS
 from enginehouse.http.guarded_pages import OperatorPages
@@ -54,7 +54,8 @@ def test_every_error_is_in_the_reference() -> None:
     told = {(int(status), code) for status, code in re.findall(r"^\| (\d+) \| `(\w+)` \|", HTTP, re.MULTILINE)}
     raised = {(error.status, error.code) for error in errors(RequestError) if error is not EngineRefused}  # any status
     by_the_application = {(500, "internal_error"), (405, "method_not_allowed")}
-    assert told == raised | by_the_application
+    by_a_reload = {(400, AliasCycle.code)}
+    assert told == raised | by_the_application | by_a_reload
 
 
 def test_every_endpoint_is_in_the_reference(gateway: Gateway) -> None:
