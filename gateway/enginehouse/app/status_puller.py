@@ -74,6 +74,8 @@ class StatusPuller:
     async def _ask(self, name: str, figures: SupportsFigures, client: EngineClient) -> None:
         try:
             report = await run_within(_TIMEOUT_S, self._report(name, figures, client))
+            if report is not None:
+                self._show(name, report)
         except Exception as error:
             self._note(name, str(error) or repr(error))
         else:
@@ -82,7 +84,6 @@ class StatusPuller:
                 self.reports.pop(name, None)
             else:
                 self.reports[name] = report
-                self._show(name, report)
         finally:
             self._asked.pop(name, None)
 

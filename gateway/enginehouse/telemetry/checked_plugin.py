@@ -85,7 +85,8 @@ def _wrong(plugin: PluginId, returned: _Returned, answer: object) -> PluginFaile
 def _fits(wanted: Any) -> Callable[[Any], bool]:
     """Checks that an answer has the type ``wanted``; ``None`` alone allows everything.
 
-    A bool is not a number, and a text is not a sequence of texts.
+    A bool is not a number, and a text is not a sequence of texts. What an object names itself, such as its model, is
+    a text.
     """
     kind, parts = get_origin(wanted), get_args(wanted)
     if kind is UnionType:
@@ -96,7 +97,10 @@ def _fits(wanted: Any) -> Callable[[Any], bool]:
             return lambda answer: True
         if wanted in (int, float):
             return lambda answer: isinstance(answer, (int, wanted)) and not isinstance(answer, bool)
-        return lambda answer: isinstance(answer, wanted)
+        names = [name for name, type in getattr(wanted, "__annotations__", {}).items() if type in ("str", str)]
+        return lambda answer: (
+            isinstance(answer, wanted) and all(isinstance(getattr(answer, name), str) for name in names)
+        )
     inner = [_fits(each) for each in parts]
 
     def fits(answer: Any) -> bool:

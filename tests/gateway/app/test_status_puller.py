@@ -85,6 +85,16 @@ async def test_figures_stay_when_an_engine_fails_and_metadata_is_asked_for_again
     assert it.reports["a"].metadata.block_size == 32
 
 
+async def test_figures_that_are_no_numbers_are_a_problem_that_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    driver = Reporting()
+    driver.status_now = InstanceStatus(num_total_gpu_tokens="many")  # type: ignore[arg-type]
+    it = puller(a=driver)
+    await it.ask()
+    await it.ask()
+    assert it.reports == {}
+    assert caplog.text.count("Backend a does not report its figures") == 1
+
+
 async def test_an_engine_that_is_gone_has_no_report() -> None:
     engines = {"a": Reporting()}
     it = StatusPuller(lambda: running_engines(engines), print)

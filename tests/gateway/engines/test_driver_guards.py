@@ -139,6 +139,7 @@ async def test_what_a_driver_raises_names_the_driver_and_no_more(
         ("healthy", Unspeakable()),
         ("models", None),
         ("models", ["llama"]),
+        ("models", [ServedModel(cast(Any, 3))]),
         ("concurrency", "4"),
         ("concurrency", True),
         ("status", {}),
