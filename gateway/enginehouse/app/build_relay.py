@@ -35,7 +35,7 @@ class BackendParts(NamedTuple):
     def limit(self, upstreams: Mapping[str, Upstream]) -> None:
         """Apply the time limits to ``upstreams``."""
         for name, (limits, of_models) in self.time_limits.items():
-            upstreams[name].timeouts, upstreams[name].of_models = limits, of_models
+            upstreams[name].timeouts, upstreams[name].limits = limits, of_models
 
 
 def backend_parts(config: Config, drivers: Drivers) -> BackendParts:

@@ -63,7 +63,7 @@ class Attempt:
         self.deadline = self.client_deadline = NEVER
         self._pieces = 0
         self._held: HeldAnswer | None = None
-        total = upstream.limits(route.chosen.model).total
+        total = upstream.limits.get(route.chosen.model, upstream.timeouts).total  # a call would cost each request more
         self.total_deadline = since + total if total else NEVER
         self._task: asyncio.Task[None] | None = None
         self._limit = 0.0
@@ -78,7 +78,7 @@ class Attempt:
     @property
     def limits(self) -> TimeoutSettings:
         """The time limits in force."""
-        return self.upstream.limits(self.route.chosen.model)
+        return self.upstream.limits.get(self.route.chosen.model, self.upstream.timeouts)
 
     @property
     def waiting_since(self) -> float | None:
@@ -280,9 +280,10 @@ class Attempt:
         # Before: the engine's own span may begin while this process waits.
         if self.slot is None and not self.sent_at:
             self._placement.granted()
-        self.sent_at = now = self.upstream.clock.now()
+        upstream = self.upstream
+        self.sent_at = now = upstream.clock.now()
         connection.send(receiver, request)
-        self._limit = limit = self.limits.first_byte
+        self._limit = limit = upstream.limits.get(self.route.chosen.model, upstream.timeouts).first_byte
         self._awaited = "did not begin to answer"
         self._pieces = 0
         self.deadline = now + limit if limit else NEVER

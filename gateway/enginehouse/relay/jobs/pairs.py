@@ -98,7 +98,8 @@ class PrefillSlot(PrefillEngine):
         self._may_take = True
         self.backend = candidate.backend
         upstream = job.context.upstreams.get(candidate.backend)
-        self.longest = (upstream.limits(candidate.model).first_byte if upstream is not None else 0.0) or _LONGEST_S
+        limits = upstream.limits.get(candidate.model, upstream.timeouts) if upstream is not None else None
+        self.longest = (limits.first_byte if limits is not None else 0.0) or _LONGEST_S
         candidate.load.begin()
 
     @property

@@ -126,7 +126,7 @@ class Upstream:
     A backend without a ``url`` is ``launched``: it cannot be reached until ``locate`` gives it one. ``clock``: read by
     its requests. ``pass_caller``: it is told whose requests it gets.
     ``key_line``: the header line with the engine's own key, if it has one. ``most_idle``: as for ``Pool``.
-    ``of_models``: time limits of single models, in place of ``timeouts``.
+    ``limits``: time limits of single models, in place of ``timeouts``.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Upstream:
         self.name = name
         self.driver = settings.driver
         self.timeouts = settings.timeouts or timeouts
-        self.of_models: Mapping[str, TimeoutSettings] = {}
+        self.limits: Mapping[str, TimeoutSettings] = {}
         self.outside = outside
         self.clock = outside.clock
         self.launched = not settings.url
@@ -157,10 +157,6 @@ class Upstream:
         self._withheld_traced = with_authorization(TRACED_NOT_TO_ENGINE) if passes else TRACED_NOT_TO_ENGINE
         self._fixed: dict[str, bytes] = {}
         self._ahead: dict[str, Pool] = {}
-
-    def limits(self, model: str) -> TimeoutSettings:
-        """The time limits of requests for ``model``."""
-        return self.of_models.get(model, self.timeouts) if self.of_models else self.timeouts
 
     def is_for(self, settings: BackendSettings) -> bool:
         """Whether requests reach a backend of these ``settings`` in the same way."""
