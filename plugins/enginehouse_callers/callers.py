@@ -299,10 +299,10 @@ class Callers(Authenticator, Accounting):
             return
         folder, self._counts_usage = self._folder, True
         if self._deliver is None:
-            _, store = self._configured.plugin(
+            plugin, store = self._configured.plugin(
                 "usage_store", type, "usage.store", prepare=lambda store: store.prepare(folder)
             )
-            self.keeper.use(store)
+            self.keeper.use(store, plugin)
         self._count()
 
     def _watch_operators(self) -> None:

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from enginehouse.callers import AuditEntry, UsageRow
 from enginehouse.errors import ShuttingDown
+from enginehouse.runtime import PluginId, plugin_errors
 from enginehouse_callers.usage_meter import UsageMeter
 from enginehouse_kit.usage_stores import UsageStore
 
@@ -37,6 +38,7 @@ class UsageKeeper:
         self.meter = meter
         self.keep = keep
         self._store: UsageStore | None = None
+        self._plugin: PluginId
         self._epoch = epoch
         self._entries: list[AuditEntry] = []
         self._last: deque[AuditEntry] = deque(maxlen=_MOST_ENTRIES)
@@ -51,9 +53,9 @@ class UsageKeeper:
     def has_store(self) -> bool:
         return self._store is not None
 
-    def use(self, store: UsageStore) -> None:
-        """Keep everything in ``store`` from now on."""
-        self._store = store
+    def use(self, store: UsageStore, plugin: PluginId) -> None:
+        """Keep everything in ``store``, which is of ``plugin``, from now on."""
+        self._store, self._plugin = store, plugin
         self._entries = list(self._last)
 
     def add(self, rows: Sequence[UsageRow]) -> None:
@@ -134,7 +136,12 @@ class UsageKeeper:
         async with self._reading:
             if self._closes:
                 raise ShuttingDown("The gateway is shutting down")
-            return await self._in_thread(work)
+            return await self._in_thread(partial(self._named, work))
+
+    def _named(self, work: Callable[[], _T]) -> _T:
+        """Raise ``PluginFailed``, which names the store, for whatever ``work`` raises."""
+        with plugin_errors(self._plugin):
+            return work()
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -143,7 +150,9 @@ class UsageKeeper:
         """Whether ``work`` is done."""
         try:
             await self._in_thread(work)
-        except Exception as error:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # even SystemExit, which would end the gateway
             if not self._problem:
                 _log.warning("Usage cannot be stored, and is kept in memory: %s", _text(error))
             self._problem = _text(error)
@@ -154,5 +163,5 @@ class UsageKeeper:
         return True
 
 
-def _text(error: Exception) -> str:
+def _text(error: BaseException) -> str:
     return format_exception_only(error)[-1].strip()

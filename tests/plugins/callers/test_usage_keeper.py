@@ -14,16 +14,20 @@ import pytest
 
 from enginehouse.callers import AuditEntry, UsageRow
 from enginehouse.config.auth import PriceSettings
+from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.request_facts import RequestFacts
+from enginehouse.errors import PluginFailed
 from enginehouse_callers import SqliteUsage
 from enginehouse_callers.prices import Prices
 from enginehouse_callers.usage_keeper import UsageKeeper
 from enginehouse_callers.usage_meter import UsageMeter
 from enginehouse_kit.testing import request_record
+from enginehouse_kit.usage_stores import UsageStore
 from tests.support.fake_clock import StoppedClock
 from tests.support.request_facts import facts_of
 
 NOW = 1_700_000_000.0
+STORE = PluginId("usage_store", "acme")
 
 
 class MakeKeeper(Protocol):
@@ -42,7 +46,7 @@ def keeper(tmp_path: Path) -> Iterator[MakeKeeper]:
             store.prepare(tmp_path)
             stores.callback(store.close)
             made = UsageKeeper(meter, keep, clock)
-            made.use(store)
+            made.use(store, STORE)
             return made
 
         yield make
@@ -109,6 +113,30 @@ async def test_a_full_disk_is_a_warning_and_nothing_is_lost(
     assert row.requests == 4
     assert list(await it.audit(0, 10)) == [entry] * 3
     assert "is stored again" in caplog.text
+
+
+class Exits(SqliteUsage):
+    def add(self, rows: Sequence[UsageRow], entries: Sequence[AuditEntry]) -> None:
+        raise SystemExit("no disk")
+
+    def usage(self, since: float, until: float) -> Sequence[UsageRow]:
+        raise SystemExit("no disk")
+
+    sums = UsageStore.sums
+
+    def audit(self, since: float, most: int) -> Sequence[AuditEntry]:
+        raise KeyError("no such table")
+
+
+async def test_whatever_a_store_raises_names_it_and_ends_no_gateway(
+    keeper: MakeKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    it = keeper(StoppedClock(NOW), Exits())
+    it.meter.add(record(), "m", 0)
+    for read in (it.usage(0, NOW), it.audit(0, 10)):
+        with pytest.raises(PluginFailed, match="usage_store 'acme'"):
+            await asyncio.ensure_future(read)  # SystemExit ends a loop from a task
+    assert "Usage cannot be stored, and is kept in memory: SystemExit: no disk" in caplog.text
 
 
 async def test_what_is_too_old_is_forgotten(keeper: MakeKeeper) -> None:
@@ -192,7 +220,7 @@ async def test_an_end_while_the_store_writes_loses_nothing(tmp_path: Path, gives
     it = UsageKeeper(UsageMeter(StoppedClock(NOW), Prices({})), 0, StoppedClock(NOW))
     store = HeldStore(gives_up)
     store.prepare(tmp_path)
-    it.use(store)
+    it.use(store, STORE)
     it.meter.add(record(), "m", 0)
     writing = asyncio.create_task(it.write())
     await asyncio.to_thread(store.adding.wait)
@@ -236,7 +264,7 @@ async def test_an_end_writes_again_what_could_not_be_written(tmp_path: Path) -> 
     it = UsageKeeper(UsageMeter(StoppedClock(NOW), Prices({})), 0, StoppedClock(NOW))
     store = BusyAtFirst()
     store.prepare(tmp_path)
-    it.use(store)
+    it.use(store, STORE)
     it.meter.add(record(), "m", 0)
     await it.close()
     other = SqliteUsage()

@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 
 from enginehouse import InvalidRequest
 from enginehouse.callers import LimitLeft, UsageRow
+from enginehouse.runtime import PluginId
 from enginehouse_callers import SqliteUsage
 from enginehouse_callers.prices import Prices
 from enginehouse_callers.usage_keeper import UsageKeeper
@@ -37,7 +38,7 @@ async def keeper(tmp_path: Path) -> AsyncIterator[UsageKeeper]:
     store = SqliteUsage()
     store.prepare(tmp_path)
     keeper = UsageKeeper(UsageMeter(StoppedClock(NOW), Prices({})), 0, StoppedClock(NOW))
-    keeper.use(store)
+    keeper.use(store, PluginId("usage_store", "sqlite"))
     keeper.meter.put_back(ROWS)
     yield keeper
     await keeper.close()
