@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.aio.timeouts import run_within
 from enginehouse.config.schema import Config, KvEventSettings
 from enginehouse.domain.errors import ConfigError, EnginehouseError
 from enginehouse.domain.plugin_id import PluginId
@@ -23,6 +24,7 @@ from enginehouse.telemetry.plugin_failures import log_plugin_failure
 
 _log = logging.getLogger(__name__)
 
+_PATIENCE_S: Final = 30.0
 _LONGEST: Final = 100
 """Unix sockets have paths of at most 107 bytes."""
 
@@ -127,10 +129,11 @@ class FollowedCaches:
 
     async def _tokenize(self, backend: str, model: str, body: bytes, on_tokens: Callable[[PromptTokens], None]) -> None:
         try:
-            tokens = await self._published[backend].driver.tokenize(self._client(backend), model, body)
+            question = self._published[backend].driver.tokenize(self._client(backend), model, body)
+            tokens = await run_within(_PATIENCE_S, question)
             if tokens is not None:
                 on_tokens(tokens)
-        except (EnginehouseError, KeyError):
+        except (EnginehouseError, KeyError, TimeoutError):
             _log.debug("Backend '%s' does not tokenize", backend)
         finally:
             self._asked.discard(backend)

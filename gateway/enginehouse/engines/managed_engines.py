@@ -327,7 +327,10 @@ class ManagedEngines:
                 return model
         if any(model in self._context.fleet.snapshot.models for model in names):
             raise InvalidRequest(f"Model '{name}' is served by an engine that the gateway neither launches nor loads")
-        raise unknown_model(name, self._context.fleet.snapshot.unlisted)
+        error = unknown_model(name, self._context.fleet.snapshot.unlisted)
+        if isinstance(error, ModelNotFound):
+            error.suggest(sorted(known))
+        raise error
 
     @staticmethod
     def _hosts_of(context: HostContext) -> Sequence[str]:

@@ -14,6 +14,7 @@ from enginehouse.engine_caches import CacheFollower, KvEventSettings, PromptToke
 from enginehouse.engines.followed_caches import CacheView, FollowedCaches, Published, kv_events_of
 from enginehouse.errors import UpstreamError
 from enginehouse_kit.drivers import OpenAICompatibleDriver, openai_driver
+from tests.support.virtual_time import Run
 
 CHAT = b'{"model":"alias","messages":[{"role":"user","content":"Hi"}],"stream":true,"max_tokens":4}'
 
@@ -134,6 +135,21 @@ async def test_an_engine_that_is_gone_is_asked_again_later() -> None:
     engine = Engine()
     engine.broken = True
     assert not await tokens_of(engine)
+
+
+def test_an_engine_that_never_answers_is_asked_again_later(in_virtual_time: Run) -> None:
+    async def scenario() -> None:
+        engine = Engine()
+        caches = FollowedCaches(lambda _: engine)
+        view = CacheView(caches)
+        caches.follow({"a": Published(SETTINGS, Tokenizes())})
+        for _ in range(2):
+            view.tokenize("a", "there", CHAT, lambda _: None)
+            await asyncio.sleep(60)
+        assert len(engine.asked) == 2
+        caches.close()
+
+    in_virtual_time(scenario())
 
 
 async def test_the_lengths_of_tokens_may_be_unknown() -> None:

@@ -35,6 +35,7 @@ def test_a_model_is_loaded_and_unloaded_on_request(serve: Serve) -> None:
 def test_a_model_that_is_not_launched_is_not_found(serve: Serve, what: str) -> None:
     answer = serve(table("a")).operate(f"/api/models/b/{what}")
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
+    assert "there are 'a'" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("what", ["load", "unload"])
