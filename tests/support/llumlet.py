@@ -44,7 +44,7 @@ class Instance:
             migration_req_policy=order,
             **(value or {"num_reqs": 1}),
         )
-        response: MigrateResponse = self._migrate(command, timeout=20)
+        response: MigrateResponse = self._migrate(command, timeout=60)
         return response
 
     def computed_tokens(self) -> float:
@@ -117,14 +117,14 @@ class Stream:
 
     def until(self, pieces: int) -> None:
         with self._came:
-            assert self._came.wait_for(lambda: self.pieces >= pieces or self.ended, timeout=20)
+            assert self._came.wait_for(lambda: self.pieces >= pieces or self.ended, timeout=60)
         assert not self.ended, self.ended
 
     def leave(self) -> None:
         self._left.set()
 
     def finish(self) -> str:
-        self._done.result(timeout=30)
+        self._done.result(timeout=60)
         return self.text
 
 
@@ -134,7 +134,7 @@ Open = Callable[..., Stream]
 
 def until(holds: Callable[[], bool]) -> None:
     """Ask real processes again and again; each time costs them a request."""
-    end = time.monotonic() + 15
+    end = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < end, "it never happened"
 

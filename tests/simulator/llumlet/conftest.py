@@ -11,36 +11,41 @@ import pytest
 from enginehouse_kit.engines import SimEngine
 from tests.support.llumlet import PROMPT, Instance, Open, Start, Stream, until
 
+STEADY, SLOW = "5ms", "200ms"
+
 
 def start(stack: ExitStack, **flags: Any) -> Instance:
-    engine = stack.enter_context(SimEngine(llumlet_port=0, **{"tpot": "5ms", **flags}))
+    engine = stack.enter_context(SimEngine(llumlet_port=0, **flags))
     found = Instance(engine, stack.enter_context(grpc.insecure_channel(engine.llumlet)))
     stack.callback(found.http.close)
     return found
 
 
 @pytest.fixture(scope="module")
-def idle() -> Iterator[list[Instance]]:
-    """Engines without flags of their own, which several tests use one after the other."""
+def idle() -> Iterator[dict[str, list[Instance]]]:
+    """Engines without flags but their pace, which several tests use one after the other."""
     with ExitStack() as stack:
-        yield [start(stack) for _ in range(3)]
+        yield {pace: [start(stack, tpot=pace) for _ in range(3)] for pace in (STEADY, SLOW)}
 
 
 @pytest.fixture
-def instance(idle: list[Instance]) -> Iterator[Start]:
-    """Engines that make a token every 5 ms; those with flags are started for the test."""
-    used = 0
+def instance(idle: dict[str, list[Instance]]) -> Iterator[Start]:
+    """Engines that make a token every 5 ms, or so slowly that no stream ends before the test has moved it.
+
+    Those with flags, and an ``own`` one, which is to die, are started for the test.
+    """
+    used: list[Instance] = []
     with ExitStack() as stack:
 
-        def instance_with(**flags: Any) -> Instance:
-            nonlocal used
-            if flags:
-                return start(stack, **flags)
-            used += 1
-            return idle[used - 1]
+        def instance_with(*, slow: bool = False, own: bool = False, **flags: Any) -> Instance:
+            pace = SLOW if slow else STEADY
+            if flags or own:
+                return start(stack, tpot=pace, **flags)
+            used.append(next(each for each in idle[pace] if each not in used))
+            return used[-1]
 
         yield instance_with
-        for each in idle[:used]:
+        for each in used:
             until(each.is_clean)
 
 
