@@ -67,8 +67,11 @@ class SpanCollector:
         """The spans so far."""
         return list(self.spans)
 
-    def until(self, holds: Callable[[list[CollectedSpan]], bool], timeout: float = 150.0) -> list[CollectedSpan]:
-        """The spans, as soon as ``holds`` is true for them. Raises ``TimeoutError`` with their names."""
+    def until(self, holds: Callable[[list[CollectedSpan]], bool], timeout: float = 280.0) -> list[CollectedSpan]:
+        """The spans, as soon as ``holds`` is true for them. Raises ``TimeoutError`` with their names.
+
+        The exporter is niced: beside busy processes, it starts some hundred times more slowly.
+        """
         end = time.monotonic() + timeout
         while not holds(spans := self.read()):
             if time.monotonic() > end:

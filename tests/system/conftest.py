@@ -6,8 +6,6 @@ configuration of each test in turn. Tests that stop it, or that need its environ
 
 from __future__ import annotations
 
-import socket
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -21,6 +19,7 @@ from enginehouse.config.environment import TEST_WORKERS
 from enginehouse_kit.engines import SimEngine
 from enginehouse_kit.gateway import RunningGateway
 from tests.support import plain_httpx
+from tests.support.held_port import held_port
 from tests.support.operated_gateway import (
     ADMIN_KEY,
     MARK,
@@ -149,12 +148,5 @@ def engines(three_engines: dict[str, SimEngine]) -> Iterator[dict[str, SimEngine
 
 @pytest.fixture
 def free_port() -> Iterator[int]:
-    """A port that nothing listens on. On Linux, nobody gets it meanwhile who does not ask for it by number."""
-    with socket.socket() as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        holder.bind(("127.0.0.1", 0))
-        port: int = holder.getsockname()[1]
-        if sys.platform != "linux":  # there, nobody else may listen at it meanwhile
-            holder.close()
+    with held_port() as port:
         yield port

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import pytest
 from enginehouse_kit.gateway import RunningGateway
 from enginehouse_kit.testing import check_driver
 from enginehouse_llamacpp import LlamaCppRouterDriver
+from tests.support.held_port import held_port
 from tests.support.plain_httpx import get, post
 from tests.support.real_gateways import llama_server
 
@@ -24,24 +24,22 @@ pytestmark = pytest.mark.engine
 
 @pytest.fixture(scope="module")
 def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a router with the models ``a``, ``b`` and ``broken``, none of them loaded."""
+    """The address of a router with the models ``a``, ``b``, ``idle`` and ``broken``, none of them loaded."""
     engine = llama_server()
     folder = tmp_path_factory.mktemp("models")
-    for name in "ab":
+    for name in ("a", "b", "idle"):
         shutil.copy(engine.model, folder / f"{name}.gguf")
     (folder / "broken.gguf").write_bytes(engine.model.read_bytes()[:100_000])
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     own = ["--models-dir", str(folder), "--models-max", "0", "--no-models-autoload", "--offline", "--metrics"]
-    shared = ["--host", "127.0.0.1", "--port", str(port), "-t", "1", "-c", "2048", "--no-warmup"]
-    process = subprocess.Popen([engine.program, *own, *shared], stderr=subprocess.DEVNULL, start_new_session=True)
-    try:
-        _until_up(f"http://127.0.0.1:{port}/health")
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(30)
+    with held_port() as port:
+        shared = ["--host", "127.0.0.1", "--port", str(port), "-t", "1", "-c", "2048", "--no-warmup"]
+        process = subprocess.Popen([engine.program, *own, *shared], stderr=subprocess.DEVNULL, start_new_session=True)
+        try:
+            _until_up(f"http://127.0.0.1:{port}/health")
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
 
 
 def _until_up(url: str) -> None:
@@ -64,11 +62,11 @@ interval = "200ms"
 driver = "llamacpp_router"
 url = "{router}"
 
-[models.b]
-ttl = "2s"
+[models.idle]
+ttl = "500ms"
 """
     with RunningGateway(config) as gateway:
-        gateway.until(lambda status: len(status["replicas"]) == 3)
+        gateway.until(lambda status: len(status["replicas"]) == 4)
         yield gateway
 
 
@@ -95,8 +93,8 @@ def test_models_are_loaded_and_unloaded_in_turn(gateway: RunningGateway, router:
 
 
 def test_an_idle_model_is_unloaded(gateway: RunningGateway) -> None:
-    assert ask(gateway, "b")[0] == 200
-    gateway.until(lambda _: states(gateway)["b"] == "stopped", timeout=30)
+    assert ask(gateway, "idle")[0] == 200
+    gateway.until(lambda _: states(gateway)["idle"] == "stopped", timeout=30)
 
 
 def test_loaded_models_show_their_metrics(gateway: RunningGateway) -> None:

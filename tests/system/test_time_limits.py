@@ -19,10 +19,13 @@ def pytest_runtest_makereport(item, call):
 """
 TESTS = """\
 import signal
+import pytest
 
+@pytest.mark.timeout(0.5)
 def test_fails():
     assert False
 
+@pytest.mark.timeout(0.5)
 def test_hangs():
     signal.pause()
 
@@ -36,7 +39,7 @@ def test_the_run_goes_on_after_a_time_limit(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(SLOW_REPORTS)
     (tmp_path / "test_slow.py").write_text(TESTS)
     config = ("-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), "-p", "no:cacheprovider")
-    command = (sys.executable, "-m", "pytest", *config, "--timeout=0.5", str(tmp_path))
+    command = (sys.executable, "-m", "pytest", *config, str(tmp_path))
     run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert "2 failed, 1 passed" in run.stdout, run.stdout
 

@@ -9,8 +9,8 @@ from enginehouse.errors import LoadFailed
 
 
 def _three_free_ports() -> Ports:
-    """Three neighbouring ports that nobody uses now."""
-    for first in range(23_000, 24_000, 3):
+    """Three neighbouring ports that nobody uses now, and that no engine of another test gets."""
+    for first in range(61_000, 62_000, 3):
         ports = Ports(first, first + 2)
         try:
             for _ in range(3):

@@ -20,6 +20,7 @@ from enginehouse.domain.errors import EnginehouseError, GatewayError
 from enginehouse.processes.listen import configured_url
 from enginehouse_kit.output import coloured_text
 from enginehouse_operations import lifecycle
+from tests.support.held_port import held_port
 
 FIGURES = dict.fromkeys(("requests", "failed", "tokens_in", "tokens_cached", "tokens_out", "seconds", "cost"), 1)
 
@@ -295,10 +296,9 @@ def test_the_table_of_keys_shows_all_limits(gateway: FakeGateway) -> None:
 
 
 def test_that_nothing_listens_is_said_with_a_remedy() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-
-    message = str(refused("status", "--url", url))
+    with held_port() as port:
+        url = f"http://127.0.0.1:{port}"
+        message = str(refused("status", "--url", url))
 
     assert message.startswith(f"No gateway can be reached at {url}: ")
     assert "Connection refused" in message

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from enginehouse_kit.llumlet.llumlet_pb2 import MigrateResponse
 from enginehouse_kit.rescheduling import Migration
 from enginehouse_rescheduling import migrators
 from tests.support.cluster_views import instance, view
+from tests.support.held_port import held_port
 
 
 class FakeMeans:
@@ -104,9 +104,10 @@ async def test_a_source_that_moves_nothing_is_an_error(sent: list[tuple[Any, str
 
 
 async def test_a_llumlet_that_is_gone_is_an_error_with_its_code() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:  # listens, and closes at once
-        port = taken.getsockname()[1]
-    with pytest.raises(UpstreamError, match=f"The llumlet at 127.0.0.1:{port} failed: UNAVAILABLE: "):
+    with (
+        held_port() as port,
+        pytest.raises(UpstreamError, match=f"The llumlet at 127.0.0.1:{port} failed: UNAVAILABLE: "),
+    ):
         await migrators._send(migrators._command(ORDER, ADDRESSES["b"]), f"127.0.0.1:{port}")
 
 

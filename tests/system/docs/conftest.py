@@ -2,24 +2,22 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.support.doc_sessions import PORTS, Terminal
+from tests.support.held_port import held_port
 
 
 @pytest.fixture
-def ports() -> Mapping[str, str]:
+def ports() -> Iterator[Mapping[str, str]]:
     """The ports that the pages name, and free ones to use instead."""
-    taken = [socket.create_server(("127.0.0.1", 0)) for _ in PORTS]
-    free = [str(each.getsockname()[1]) for each in taken]
-    for each in taken:
-        each.close()
-    return dict(zip(PORTS, free, strict=True))
+    with ExitStack() as stack:
+        yield {named: str(stack.enter_context(held_port())) for named in PORTS}
 
 
 @pytest.fixture
