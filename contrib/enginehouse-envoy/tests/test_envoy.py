@@ -130,7 +130,7 @@ def test_a_client_that_leaves_a_held_request_is_noticed(stage: Stage, way: str) 
     with socket.create_connection(("127.0.0.1", stage.port(way)), 30) as client:
         send(client, {**BODY, "model": "launched"})
         until(lambda: [row["phase"] for row in stage.picker.live()] in (["queued"], ["loading"]), "the request waits")
-    until(lambda: not stage.picker.live(), "the request ends", LOAD_S)
+    until(lambda: not stage.picker.live(), "the request ends")
     assert stage.picker.history()[0]["outcome"] == "client_left"
 
 
