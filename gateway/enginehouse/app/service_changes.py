@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from msgspec.inspect import Type, type_info
@@ -99,17 +99,9 @@ class JoinedBackends:
 
 def _settings(found: FoundBackend) -> BackendSettings | str:
     """``found`` as ``[backends.NAME]`` would have it, or what is wrong with it."""
-    table: dict[str, Any] = {
-        "url": found.url,
-        "driver": found.driver,
-        "role": found.role.value,
-        "priority": found.priority,
-        "concurrency": found.concurrency,
-        "host": found.host or found.node or LOCAL_HOST,
-        "verify_tls": found.verify_tls,
-    }
-    if found.models is not None:
-        table["models"] = dict(found.models) if isinstance(found.models, Mapping) else list(found.models)
+    said = {name: value for name, value in msgspec.to_builtins(found).items() if value is not None}
+    table = {name: said[name] for name in BackendSettings.__struct_fields__ if name in said and name != "api_key"}
+    table["host"] = found.host or found.node or LOCAL_HOST
     decoder = Decoder(Secret)
     plain = decoder.read(_backend_type(), table)
     if decoder.problems:

@@ -33,6 +33,8 @@ Measured = Mapping[MetricInfo, Iterable[tuple[Sequence[str], float]]]
 class FoundBackend(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A backend, as a discoverer reports it. Fields that ``[backends.NAME]`` has too mean the same here.
 
+    That table alone can have clients' keys and callers passed on.
+
     - ``models``: their names, or a table for each name with what this backend's copy can do; by default, what the
       engine lists.
     - ``host``: a host of the configuration, or a new one. By default ``node``, if there is one.
@@ -47,7 +49,12 @@ class FoundBackend(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     role: Role = Role.NEUTRAL
     models: Sequence[str] | Mapping[str, Mapping[str, Any]] | None = None
     priority: int = 0
+    weight: float = 1.0
+    zone: str = ""
+    tier: int = 0
     concurrency: int = 0
+    kv_events: Mapping[str, Any] | None = None
+    timeouts: Mapping[str, Any] | None = None
     host: str = ""
     node: str = ""
     unit: str = ""

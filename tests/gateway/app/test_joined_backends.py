@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -10,10 +11,12 @@ import pytest
 
 from enginehouse.app.service_changes import JoinedBackends
 from enginehouse.backends import FoundBackend
-from enginehouse.config.schema import Config, PluginSettings
+from enginehouse.config.load_config import load_config
+from enginehouse.config.schema import BackendSettings, Config, PluginSettings
 from enginehouse.domain.replica import Role
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registry
+from enginehouse_discovery.static import read_list
 from tests.support.routing import BUNDLED
 
 CONFIG = msgspec.convert(
@@ -104,6 +107,26 @@ def test_all_that_a_backend_says_of_itself_is_in_force() -> None:
     assert settings.models["m"].context_length == 5
     assert settings.api_key == "env:PATH", "a list cannot name a variable of this machine"
     assert (config.hosts["rack-7"].node, config.hosts["rack-7"].unit) == ("n", "u")
+
+
+@pytest.mark.parametrize("name", BackendSettings.__struct_fields__)
+def test_each_key_of_a_backend_means_the_same_in_a_list(name: str, tmp_path: Path) -> None:
+    """But for those that have clients' secrets passed on, and the key, which is no reference in a list."""
+    values = {
+        "url": "https://b:2", "driver": "vllm", "priority": 7, "weight": 0.5, "role": "decode", "zone": "eu", "tier": 2,
+        "host": "rack", "models": ["m"], "concurrency": 3, "kv_events": {"endpoint": "tcp://b:5557"},
+        "verify_tls": False, "timeouts": {"first_byte": "7s"},
+    }  # fmt: skip
+    if name in ("api_key", "pass_authorization", "pass_caller"):
+        assert name not in values
+        return
+    table = {"url": "http://a:1", "driver": "sglang", "host": "local", name: values[name]}
+    listed = read_list(msgspec.json.encode({"backends": {"a": table}}), "x")
+    file = tmp_path / "enginehouse.toml"
+    file.write_bytes(msgspec.toml.encode({"hosts": {"rack": {}}, "backends": {"a": table}}))
+    assert joined(**listed).in_force.config.backends == {
+        **CONFIG.backends, **load_config(file, {}).config.backends
+    }  # fmt: skip
 
 
 def test_a_configured_host_wins_over_what_is_found() -> None:
