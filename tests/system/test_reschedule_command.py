@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from enginehouse_kit.engines import SimEngine
@@ -50,21 +50,18 @@ cool_down = "0s"
 
 
 @contextmanager
-def reschedulers(number: int, folder: Path, gateway: str) -> Iterator[list[subprocess.Popen[str]]]:
+def reschedulers(number: int, folder: Path, gateway: str) -> Iterator[list[Path]]:
+    """Yields the files that have what each one says."""
     (folder / "plans.toml").write_text(PLANS)
     command = [sys.executable, "-u", "-m", "enginehouse", "reschedule", "--config", str(folder / "plans.toml")]
-    started = [
-        subprocess.Popen([*command, "--gateway", gateway], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for _ in range(number)
-    ]
-    try:
-        yield started
-    finally:
-        for each in started:
-            each.terminate()
-            each.wait()
-            if each.stdout is not None:
-                each.stdout.close()
+    said = [folder / f"said-{each}" for each in range(number)]
+    with ExitStack() as stack:
+        for file in said:
+            output = stack.enter_context(file.open("w"))
+            each = subprocess.Popen([*command, "--gateway", gateway], stdout=output, stderr=subprocess.STDOUT)
+            stack.callback(each.wait)
+            stack.callback(each.terminate)
+        yield said
 
 
 async def test_two_at_once_move_streams_and_break_none(tmp_path: Path) -> None:
@@ -72,23 +69,17 @@ async def test_two_at_once_move_streams_and_break_none(tmp_path: Path) -> None:
     with all_of(a, b), RunningGateway(GATEWAY.format(a=a.url, b=b.url)) as gateway:
         gateway.until_health(a="healthy", b="healthy")
         async with plain_httpx.AsyncClient() as client:
-            with reschedulers(2, tmp_path, gateway.url) as started:
-                for each in started:
-                    assert each.stdout is not None
-                    assert (await asyncio.to_thread(each.stdout.readline)).startswith(f"watching {gateway.url} ")
+            with reschedulers(2, tmp_path, gateway.url) as said:
+                await until(lambda: all(each.read_text().startswith(f"watching {gateway.url} ") for each in said))
                 readers = [Reader(number, TOKENS) for number in range(COUNT)]
                 reading = [asyncio.ensure_future(each.read(client, gateway.url)) for each in readers]
-                moved = 'outcome="tokens",reason="moved"'
-                while moved not in (await client.get(f"{gateway.url}/metrics")).text:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
+                await until(lambda: any("neutral_load: a -> b: " in each.read_text() for each in said))
                 await client.post(f"{gateway.url}/api/backends/a/drain")  # the rest would take more than a minute there
                 seen = await asyncio.gather(*reading)
-                for each in started:
-                    each.terminate()
-                said = [each.communicate()[0] for each in started]
+            metrics = (await client.get(f"{gateway.url}/metrics")).text
             whole = await asyncio.gather(*(Reader(n, TOKENS).read(client, b.url) for n in range(COUNT)))
     assert [(*each.answer, each.counts) for each in seen] == [(*each.answer, each.counts) for each in whole]
-    assert any("neutral_load: a -> b: " in text for text in said), said
+    assert 'outcome="tokens",reason="moved"' in metrics
 
 
 async def test_a_request_that_is_being_moved_is_not_moved_again() -> None:
