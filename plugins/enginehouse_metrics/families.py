@@ -11,6 +11,7 @@ from itertools import accumulate
 
 from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+import enginehouse_metrics.metric_list as metrics
 from enginehouse import Candidate, Health, ReplicaState
 from enginehouse.domain.errors import all_codes
 from enginehouse.engines.managed_engines import ManagedEngines
@@ -22,7 +23,6 @@ from enginehouse.routing_facts import Reason
 from enginehouse.services import MetricInfo
 from enginehouse.telemetry import metric_list as counted
 from enginehouse.telemetry.counters import OTHER, Counters, Histogram, KeyCounts
-from enginehouse_metrics import metric_list as metrics
 
 Labels = tuple[str, ...]
 

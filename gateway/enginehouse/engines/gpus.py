@@ -19,7 +19,8 @@ from enginehouse.interfaces.launchers import Launcher
 _log = logging.getLogger(__name__)
 
 CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
-_REFRESH_S = _READ_S = 5.0
+_REFRESH_S = 5.0
+_READ_S = 5.0
 _PAUSE_S = 0.1
 _FREED_WITHIN_S = 10.0
 _SOON_S = 10.0

@@ -1,4 +1,4 @@
-"""The latencies of backends that nobody has asked lately move towards those of the others. Compiled."""
+"""Moves the average latencies of backends without recent requests towards those of the others. Compiled."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _AGE_S: Final = 60.0
 class StaleAverages:
     """Ages averages in rounds of four answers for each backend. ``left``: the answers until the round ends.
 
-    A backend that answers within a round keeps its average. Another one with the same model that does not may have
-    been slow once, and then nobody asks it again: its average moves towards theirs until it is asked.
+    A backend that answers within a round keeps its average. One that does not may have been slow once, and strategies
+    avoid it since: its average moves towards those of its model's other backends until it gets a request.
     """
 
     def __init__(self, now: float) -> None:

@@ -81,7 +81,7 @@ class HandOver(ABC):
         """Prepare a request with ``body`` along a ``route`` with two engines.
 
         Return the body for the engine that answers, and what goes on at the other one meanwhile, which is cancelled
-        when the request ends. If either raises a ``RequestError``, the request is sent along another route, unless it
-        is an ``InvalidRequest`` of what goes on. The gateway waits for twice ``timeouts.first_byte``, an hour if that
-        is 0, not counting the wait in ``take``. Then, too, it sends the request along another route.
+        when the request ends. If either raises a ``RequestError``, the gateway sends the request along another route;
+        an ``InvalidRequest`` of what goes on is the client's answer. The gateway also takes another route after twice
+        ``timeouts.first_byte``, or after an hour if that is 0. The wait in ``take`` does not count.
         """

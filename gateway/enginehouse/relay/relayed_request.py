@@ -181,6 +181,16 @@ class RelayedRequest(Request):
         self._dispatch.job = self._join(context.continuer, history, model, replaced)
         self._dispatch.start()
 
+    def _answers_itself(self) -> bool:
+        job, reply = self.job, self.reply
+        assert job.translation is not None
+        if not job.translation.unloads or job.context.is_ready(job.route(()).chosen.model):
+            return False
+        lines = b"content-type: application/json\r\nx-request-id: %s\r\n%s" % (job.request_id, job.limit_lines)
+        reply.answer(200, lines, b"{}")
+        reply.writer.settle(self._settled)
+        return True
+
     # --- from its dispatch
 
     def send_attempt(self, attempt: Attempt, reuse: bool) -> None:
@@ -189,12 +199,6 @@ class RelayedRequest(Request):
         attempt.send(self, request, reuse=reuse, upload=None if reuse else job.upload)
         if self._hedge is not None:
             self._hedge.sent(attempt)
-
-    def answer_alone(self) -> None:
-        job, reply = self.job, self.reply
-        lines = b"content-type: application/json\r\nx-request-id: %s\r\n%s" % (job.request_id, job.limit_lines)
-        reply.answer(200, lines, b"{}")
-        reply.writer.settle(self._settled)
 
     # --- from the engine
 

@@ -151,9 +151,9 @@ class Request(LiveRequest):
     def send_attempt(self, attempt: Attempt, reuse: bool) -> None:
         """Send the dispatch's job to the engine of ``attempt``; ``reuse``: a kept connection will do."""
 
-    def answer_alone(self) -> None:
-        """Answer a job that no engine need get. Only those of protocols are such jobs."""
-        raise NotImplementedError
+    def _answers_itself(self) -> bool:
+        """Whether it has answered a translated request that no engine need get. Raises ``RequestError``."""
+        return False
 
     def begin(self, body: bytes, caller: AdmittedCaller | None = None) -> None:
         """Admit the request, which is whole now, and send it on its way; or end it with an error.
@@ -166,7 +166,8 @@ class Request(LiveRequest):
         log_context.request, log_context.thread = job, get_ident()  # ``named`` would take longer
         try:
             job.admit(body, caller, self.address)
-            self._dispatch.start()
+            if job.translation is None or not self._answers_itself():
+                self._dispatch.start()
             self._live_requests.routed += 1
         except RequestError as error:
             job.advise(error)

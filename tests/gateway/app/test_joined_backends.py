@@ -109,24 +109,29 @@ def test_all_that_a_backend_says_of_itself_is_in_force() -> None:
     assert (config.hosts["rack-7"].node, config.hosts["rack-7"].unit) == ("n", "u")
 
 
-@pytest.mark.parametrize("name", BackendSettings.__struct_fields__)
+SECRET = ("api_key", "pass_authorization", "pass_caller")
+
+
+@pytest.mark.parametrize("name", [each for each in BackendSettings.__struct_fields__ if each not in SECRET])
 def test_each_key_of_a_backend_means_the_same_in_a_list(name: str, tmp_path: Path) -> None:
-    """But for those that have clients' secrets passed on, and the key, which is no reference in a list."""
     values = {
         "url": "https://b:2", "driver": "vllm", "priority": 7, "weight": 0.5, "role": "decode", "zone": "eu", "tier": 2,
         "host": "rack", "models": ["m"], "concurrency": 3, "kv_events": {"endpoint": "tcp://b:5557"},
         "verify_tls": False, "timeouts": {"first_byte": "7s"},
     }  # fmt: skip
-    if name in ("api_key", "pass_authorization", "pass_caller"):
-        assert name not in values
-        return
     table = {"url": "http://a:1", "driver": "sglang", "host": "local", name: values[name]}
     listed = read_list(msgspec.json.encode({"backends": {"a": table}}), "x")
     file = tmp_path / "enginehouse.toml"
     file.write_bytes(msgspec.toml.encode({"hosts": {"rack": {}}, "backends": {"a": table}}))
-    assert joined(**listed).in_force.config.backends == {
-        **CONFIG.backends, **load_config(file, {}).config.backends
-    }  # fmt: skip
+    configured = load_config(file, {}).config.backends["a"]
+    assert getattr(configured, name) != getattr(BackendSettings(url="http://a:1"), name)
+    assert joined(**listed).in_force.config.backends["a"] == configured
+
+
+@pytest.mark.parametrize("name", ["pass_authorization", "pass_caller"])
+def test_a_list_cannot_have_clients_keys_and_callers_passed_on(name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        read_list(msgspec.json.encode({"backends": {"a": {"url": "http://a:1", name: True}}}), "x")
 
 
 def test_a_configured_host_wins_over_what_is_found() -> None:

@@ -48,9 +48,6 @@ class AttemptSender(Protocol):
     def fail(self, error: RequestError) -> None:
         """Answer with ``error``: the job is sent no more."""
 
-    def answer_alone(self) -> None:
-        """Answer a job that no engine need get."""
-
 
 class Dispatch:
     """Routes a job, waits for a slot where there are limits, and has ``sender`` send it.
@@ -93,10 +90,6 @@ class Dispatch:
         """Send the job for the first time. Raises ``RequestError`` if it cannot be sent anywhere."""
         job = self.job
         route = job.route(())
-        if job.translation is not None and job.translation.unloads and not job.context.is_ready(route.chosen.model):
-            assert self.sender is not None
-            self.sender.answer_alone()
-            return
         if len(route.attempted) > 1:
             job.context.router.count_turn(route)
         if route.waits:
