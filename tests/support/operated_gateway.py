@@ -117,6 +117,14 @@ class OperatedGateway:
     def reconfigure(self, config: str) -> None:
         """Have the gateway take another configuration. Raises ``ValueError`` when it does not take all of it."""
         self._read = len(self.process.log)
+        self._configure(config)
+
+    def clear(self) -> None:
+        """Give it an empty configuration. Returns when requests and engines are gone and it has logged their ends."""
+        self._configure("")
+        self.until(lambda status: status["requests"] == 0 and not engines_of(self.process.pid) and self._is_at_rest())
+
+    def _configure(self, config: str) -> None:
         self.process.write_config(config)
         answer = self.operate("/api/reload")
         if answer.status_code != 200 or answer.json()["changes"]["needs_restart"]:
@@ -155,6 +163,10 @@ class OperatedGateway:
         """The states of engines so far, in order: ``["a starting", "a ready", "a stopping", ...]``."""
         return [" ".join(change) for change in re.findall(r"engines\.engine: (\S+) is (\w+)", self.log)]
 
+    def _is_at_rest(self) -> bool:
+        states = dict(change.split() for change in self.history())
+        return {*states.values()} <= {"stopped", "failed"}
+
     def engines(self) -> dict[str, int]:
         """The process of each engine, by its model, whichever process is its parent."""
         return {command[command.index("--model") + 1]: pid for pid, command in started_by(self._mark).items()}
@@ -178,8 +190,7 @@ def reconfigured(gateway: GatewayT) -> Iterator[Callable[[str], GatewayT]]:
 
     with gateway:
         yield reconfigure
-        gateway.reconfigure("")
-        gateway.until(lambda status: status["requests"] == 0 and not engines_of(gateway.process.pid))
+        gateway.clear()
 
 
 class Serve(Protocol):
