@@ -23,6 +23,7 @@ SEEDS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_what_was_found_stays_mended() -> None:
     said = chaos("--only", *map(str, SEEDS))

@@ -5,6 +5,7 @@ import pytest
 from tests.chaos.processes import chaos
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_a_seed_replays_byte_for_byte() -> None:
     seeds = ("--first=56", "--seeds=5", "--digests")

@@ -55,6 +55,7 @@ def engine(tpot: str) -> SimEngine:
     return SimEngine("m", tpot=tpot, llumlet_port=0, max_num_seqs=512)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("migrator", ["llumlet", "replay"])
 @pytest.mark.parametrize(
     ("count", "tokens", "tpot"),

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pytest
+
 from enginehouse_kit.engines import SimEngine
 from enginehouse_kit.gateway import RunningGateway
 from tests.support import plain_httpx
@@ -64,6 +66,7 @@ def reschedulers(number: int, folder: Path, gateway: str) -> Iterator[list[Path]
         yield said
 
 
+@pytest.mark.long
 async def test_two_at_once_move_streams_and_break_none(tmp_path: Path) -> None:
     a, b = SimEngine("m", tpot="500ms"), SimEngine("m", tpot="10ms")
     with all_of(a, b), RunningGateway(GATEWAY.format(a=a.url, b=b.url)) as gateway:

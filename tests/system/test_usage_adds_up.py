@@ -195,6 +195,7 @@ async def prompt_tokens(engine: SimEngine) -> list[int]:
     return [reply.json()["usage"]["prompt_tokens"] for reply in replies]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("count", "upgrades"),

@@ -177,6 +177,7 @@ def test_a_missing_file_is_told_with_its_key(warnings: Callable[[ModelSettings],
     assert warnings(model) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "table", ['[backends.e{0}]\nurl = "http://e:{0}"\nmodels = ["m"]\n', '[models.m{0}]\ndriver = "sim"\n']
 )

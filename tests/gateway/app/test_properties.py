@@ -111,6 +111,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(STATE_DIR, str(tmp_path))
 
 
+@pytest.mark.long
 @settings(max_examples=25, suppress_health_check=[*TIMING_CHECKS, HealthCheck.function_scoped_fixture])
 @given(st.lists(CONFIGS, min_size=2, max_size=4))
 def test_a_gateway_that_was_changed_is_like_one_that_was_started_so(

@@ -201,7 +201,7 @@ async def die_and_return(world: LeakyWorld, chance: random.Random) -> None:
 @pytest.mark.parametrize(
     ("seed", "requests"),
     [
-        (0, 80),
+        (0, 20),
         pytest.param(0, 250, marks=pytest.mark.long),
         pytest.param(1, 10_000, marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
     ],

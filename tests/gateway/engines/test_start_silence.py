@@ -83,6 +83,7 @@ def test_a_start_that_prints_goes_on(in_virtual_time: Run, driver: ScriptedDrive
     in_virtual_time(scenario())
 
 
+@pytest.mark.long
 def test_a_start_that_reads_slowly_goes_on_until_it_stops(in_virtual_time: Run, driver: ScriptedDriver) -> None:
     driver.verdict = False
     supervisor = starter(driver, ReadingLauncher(MEBIBYTE // 5, until=3600), start_silence=20)

@@ -77,6 +77,7 @@ def arrivals(draw: st.DrawFn) -> list[bytes]:
     return [piece for piece in pieces if piece]
 
 
+@pytest.mark.long
 @profile
 @given(arrivals())
 @example([FIRST, b"c\r\na\r\n1\r\n", b"1\r\nb\r\n", b"\r\n", LAST])  # a chunk that only seems to end, and to follow

@@ -34,6 +34,7 @@ async def test_a_body_in_tiny_chunks_is_whole_after_many_turns() -> None:
     assert client.transport.written.startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.long
 async def test_many_requests_at_once_are_answered_in_many_turns() -> None:
     client = FakeClient(asyncio.get_running_loop())
     client.engine.at_once = True
@@ -43,6 +44,7 @@ async def test_many_requests_at_once_are_answered_in_many_turns() -> None:
     assert waits >= 15
 
 
+@pytest.mark.long
 async def test_requests_that_wait_for_an_answer_are_parsed_on_after_it() -> None:
     client = FakeClient(asyncio.get_running_loop())
     client.send(_SHORT * 5000)

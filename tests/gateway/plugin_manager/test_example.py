@@ -19,6 +19,7 @@ def site(pip_install: PipInstall) -> Path:
     return pip_install(EXAMPLE, GUARDS, INTERCEPTORS)  # pip takes longer to start than to install one more
 
 
+@pytest.mark.long
 def test_the_installed_example_is_listed_with_its_three_types(site: Path, run_python: RunPython) -> None:
     listing = run_python(site, "-c", "from enginehouse.cli import main; main()", "plugins", "list", "--json")
 
@@ -29,6 +30,7 @@ def test_the_installed_example_is_listed_with_its_three_types(site: Path, run_py
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("example", [EXAMPLE, GUARDS, INTERCEPTORS], ids=lambda folder: folder.name)
 def test_an_example_passes_its_own_tests(example: Path, site: Path, run_tests: RunTests) -> None:
     tests = run_tests(site, example)

@@ -102,6 +102,7 @@ def site(project: Path, pip_install: PipInstall) -> Path:
     return pip_install(project)
 
 
+@pytest.mark.long
 def test_a_new_plugin_of_every_kind_passes_its_own_tests(site: Path, project: Path, run_tests: RunTests) -> None:
     tests = run_tests(site, project)
 

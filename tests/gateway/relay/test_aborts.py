@@ -195,6 +195,7 @@ async def test_hundreds_of_aborted_requests_leave_nothing(
     assert not gateway.relay.live
 
 
+@pytest.mark.long
 async def test_nothing_is_left_when_engines_and_clients_break_at_random(
     house: OpenGateway, engine: StartEngine
 ) -> None:

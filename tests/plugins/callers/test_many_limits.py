@@ -100,6 +100,7 @@ def test_a_full_table_takes_as_long_as_an_empty_one() -> None:
     assert min(seconds(number * 1000) for number in range(20, 23)) < 20 * early, "it was 500 times as long"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "names"), [("alone", 20_000), ("workers", 5_000)])
 def test_thousands_of_further_names_take_no_memory(kind: str, names: int) -> None:
     clock = FakeClock()

@@ -59,6 +59,7 @@ def test_no_key_vanishes_silently(name: str) -> None:
     assert set(vanished(load(sample(name)), lambda data: convert(dump(data), name))) <= REQUIRED
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("quickly_read")
 @pytest.mark.parametrize("name", FILES)
 def test_no_key_vanishes_silently_whatever_is_switched(name: str) -> None:

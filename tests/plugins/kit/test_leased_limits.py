@@ -223,6 +223,7 @@ def test_the_book_keeps_the_rules_of_a_limit_store() -> None:
     check_limit_store(lambda: Shared(Gateways(1)))
 
 
+@pytest.mark.long
 async def test_names_without_end_are_forgotten_and_hold_nothing() -> None:
     gateways = Gateways(2)
     one, two = gateways.stores

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from enginehouse_kit.installed.listing import Row
 from enginehouse_kit.pytest_plugin import CheckType, StartEngine, StartGateway
 
@@ -37,6 +39,7 @@ def test_the_fixtures_import_nothing_before_a_test_needs_them() -> None:
     assert probe.stdout == "['enginehouse_kit', 'enginehouse_kit.pytest_plugin']\n"
 
 
+@pytest.mark.long
 def test_pytest_brings_the_fixtures_without_a_word_in_a_conftest(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(
         "def test_mine(enginehouse_check):\n    enginehouse_check('scorer', 'load')\n"

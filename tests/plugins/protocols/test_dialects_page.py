@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
+import pkgutil
 import re
 from collections.abc import Mapping
 from typing import Any
 
-import ollama._types
 import pytest
-from anthropic.types.message_create_params import MessageCreateParamsBase
-from openai.types.responses.response_create_params import ResponseCreateParamsBase
 
 from enginehouse import InvalidRequest
 from enginehouse.drivers import LaunchSpec, ThinkingFields
@@ -146,15 +144,16 @@ def test_a_field_becomes_what_the_page_says(path: str, field: str, verdict: str)
 @pytest.mark.parametrize(
     ("path", "known"),
     [
-        ("/v1/messages", MessageCreateParamsBase.__annotations__),
-        ("/v1/responses", ResponseCreateParamsBase.__annotations__),
-        ("/api/chat", ollama._types.ChatRequest.model_fields),
-        ("/api/generate", ollama._types.GenerateRequest.model_fields),
+        ("/v1/messages", "anthropic.types.message_create_params:MessageCreateParamsBase.__annotations__"),
+        ("/v1/responses", "openai.types.responses.response_create_params:ResponseCreateParamsBase.__annotations__"),
+        ("/api/chat", "ollama._types:ChatRequest.model_fields"),
+        ("/api/generate", "ollama._types:GenerateRequest.model_fields"),
     ],
 )
-def test_every_field_that_a_client_can_send_is_on_the_page(path: str, known: Mapping[str, Any]) -> None:
+def test_every_field_that_a_client_can_send_is_on_the_page(path: str, known: str) -> None:
     on_page = {field for at, field, _ in FIELDS if at == path}
-    assert known.keys() <= on_page
+    fields: Mapping[str, Any] = pkgutil.resolve_name(known)  # imported here: the packages take seconds
+    assert fields.keys() <= on_page
     assert SAMPLES[path].keys() <= on_page
 
 

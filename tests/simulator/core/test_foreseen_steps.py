@@ -53,7 +53,7 @@ def everything(core: EngineCore) -> object:
     )
 
 
-@pytest.mark.parametrize("first", range(0, 120, 30))
+@pytest.mark.parametrize("first", [0, *(pytest.param(each, marks=pytest.mark.long) for each in (30, 60, 90))])
 def test_steps_at_once_are_steps_one_by_one(first: int) -> None:
     assert sum(num_made_at_once(seed) for seed in range(first, first + 30)) > 500
 

@@ -125,6 +125,7 @@ def gateway(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.long
 def test_variants_stand_side_by_side(trace: str, gateway: str) -> None:
     strategies = ("--set", "routing.strategy=round_robin,priority_only")
     command = ("replay", trace, "--config", gateway, "--instances", "2", *strategies)
@@ -148,6 +149,7 @@ def test_a_strategy_that_does_not_exist_is_not_replayed_as_another_one(trace: st
     assert "there is no strategy 'smrt'" in str(result.exception)
 
 
+@pytest.mark.long
 def test_variants_are_the_product_of_all_choices(trace: str) -> None:
     choices = ("--set", "routing.strategy=smart,random", "--set", "routing.max_retries=1,2")
     found = json.loads(invoke("replay", trace, "--limit", "2", "--json", *choices))

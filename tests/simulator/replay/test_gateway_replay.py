@@ -62,6 +62,7 @@ def test_a_heartbeat_is_no_first_token() -> None:
     assert min(times[1]) >= 5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_looking_ahead_changes_nothing(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Neither alone nor behind a gateway, whose rescheduler looks at the engines and moves streams."""

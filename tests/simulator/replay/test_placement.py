@@ -63,6 +63,7 @@ def test_conversations_spread_over_the_caches_that_have_room_for_them(stream: bo
     assert record.cached_tokens > 0.95 * ever_cached
 
 
+@pytest.mark.long
 @both_kinds
 def test_requests_with_one_beginning_share_the_slots_of_all_engines(stream: bool) -> None:
     rounds = [

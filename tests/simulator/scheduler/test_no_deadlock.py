@@ -15,15 +15,18 @@ from tests.support.asked import new_state
 
 LONGEST_WAIT = 3000
 """Steps without any token, of a millisecond each; the slowest load takes a third of it."""
+seeds = pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(each, marks=pytest.mark.long) for each in range(50, 300, 50))]
+)
 
 
-@pytest.mark.parametrize("seed", range(0, 300, 50))
+@seeds
 def test_requests_in_host_memory_come_back(seed: int) -> None:
     for number in range(seed, seed + 50):
         restore_all(number)
 
 
-@pytest.mark.parametrize("seed", range(0, 300, 50))
+@seeds
 def test_requests_that_load_are_served(seed: int) -> None:
     for number in range(seed, seed + 50):
         load_all(number)

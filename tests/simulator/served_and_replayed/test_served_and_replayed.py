@@ -16,6 +16,9 @@ from tests.simulator.served_and_replayed.scenarios import SCENARIOS
 from tests.simulator.served_and_replayed.served import ADMIN, Served
 from tests.support.parallel import all_of
 
+ALWAYS_RUN = 4
+"""Scenarios that do not wait for ``make long``."""
+
 
 def _engine(*models: str) -> SimEngine:
     return SimEngine(*models, tpot=f"{TPOT_S}s")
@@ -28,7 +31,14 @@ def engines() -> Iterator[Mapping[str, SimEngine]]:
         yield engines
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        *SCENARIOS[:ALWAYS_RUN],
+        *(pytest.param(each, marks=pytest.mark.long) for each in SCENARIOS[ALWAYS_RUN:]),
+    ],
+    ids=lambda each: each.name,
+)
 async def test_what_is_replayed_is_what_is_served(
     scenario: Scenario, engines: Mapping[str, SimEngine], tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.support.doc_sessions import Terminal, follow, shows
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "page",

@@ -69,6 +69,7 @@ def is_told(request: Request, answer: httpx.Response) -> bool:
     return answer.json()["error"]["code"] in ("load_failed", "upstream_error")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_a_storm_while_engines_are_killed(serve_alone: ServeAlone, stage: Stage, seed: int) -> None:
     rng = random.Random(seed)

@@ -123,6 +123,7 @@ def test_what_comes_before_the_first_load_has_ended_loads_each_model_once(
     assert wanted - set(loaded) <= set(weather.loads) <= wanted
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(
     asked=st.lists(st.tuples(st.floats(0.0, 8.0), st.sampled_from(MODELS)), min_size=1, max_size=60),
@@ -140,6 +141,7 @@ def test_no_storm_takes_more_loads_than_one_request_after_the_other_would(
     assert len(set(wanted)) <= sum(map(len, weather.loads.values())) <= changes
 
 
+@pytest.mark.long
 @settings(max_examples=15)
 @given(
     models=st.integers(2, 4),
