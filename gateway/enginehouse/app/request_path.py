@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.scheduling.flow_control import Backlog
 from enginehouse.scheduling.request_queue import RequestQueue
 from enginehouse.scheduling.waiting_room import WaitingRoom
 from enginehouse.telemetry import metric_list as metrics
@@ -89,8 +90,14 @@ class RequestPath:
 
     def _context(self, queues: Mapping[str, RequestQueue], plugins: PathPlugins, router: RouterPlugins) -> RelayContext:
         config, clock = self.config, self.outside.clock
+
+        def backlogs(model: str) -> Set[Backlog]:
+            found = (queues.get(each.backend) for each in self.fleet.snapshot.candidates(model))
+            return {queue.backlog: None for queue in found if queue is not None}.keys()  # sums keep their order
+
         room = WaitingRoom(
             lambda model: self.fleet.snapshot.candidates(model),
+            backlogs,
             lambda: asyncio.get_running_loop().time(),
             partial(notify, self.observers.callbacks("queue_changed")),
         )

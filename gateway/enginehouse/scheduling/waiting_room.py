@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from itertools import islice
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from enginehouse.domain.errors import QueueFull, QueueTimeout, RequestError
 from enginehouse.domain.replica import Candidate, ReplicaState, Route
@@ -79,11 +79,6 @@ class WaitingCounts(Mapping[str, int]):
         return bool(self._own) or bool(self.others)
 
 
-class _Guest(NamedTuple):
-    request: WaitingRequest
-    backlogs: Collection[Backlog]
-
-
 class WaitingRoom(Observer):
     """Plans who goes where: at each arrival, whenever a slot may be free, and every now and then.
 
@@ -97,20 +92,27 @@ class WaitingRoom(Observer):
     - ``models``: those that requests wait for, with the number of requests. It stays the same object.
     - ``counts``: the same, with the requests of ``others``.
     - ``candidates`` returns the replicas of a model.
+    - ``backlogs`` returns those of the queues at these replicas; a request of the model counts in each of them.
     - ``now``: the clock of hosts' queues, in seconds.
     - ``changed`` is called when requests come or go.
     """
 
     def __init__(
-        self, candidates: Callable[[str], Sequence[Candidate]], now: Callable[[], float], changed: Callable[[], None]
+        self,
+        candidates: Callable[[str], Sequence[Candidate]],
+        backlogs: Callable[[str], Set[Backlog]],
+        now: Callable[[], float],
+        changed: Callable[[], None],
     ) -> None:
         self.models: dict[str, int] = {}
         self.counts = WaitingCounts(self.models)
         self._candidates = candidates
+        self._backlogs_now = backlogs
         self.now = now
         self._tell = changed
         self._queue = TicketQueue()
-        self._guests: dict[Ticket, _Guest] = {}
+        self._guests: dict[Ticket, WaitingRequest] = {}
+        self._backlogs: dict[str, Set[Backlog]] = {}
         self._planning = False
         self.configure(SchedulingLimits(), {})
 
@@ -132,26 +134,26 @@ class WaitingRoom(Observer):
         self._priorities = priorities
         self._queue.rank(self._priority)
 
-    def join(self, ticket: Ticket, request: WaitingRequest, backlogs: Collection[Backlog]) -> None:
+    def join(self, ticket: Ticket, request: WaitingRequest) -> None:
         """Let ``request`` wait. It may be bound before this returns.
 
-        ``backlogs``: those of the hosts that could serve it; it counts in each of them. Raises ``QueueFull`` if
-        ``max_queue`` requests wait on every one of them.
+        Raises ``QueueFull`` if ``max_queue`` requests wait in each backlog of its model.
         """
-        most = self._limits.max_queue
+        most, backlogs = self._limits.max_queue, self._recount(ticket.replica)
         if 0 < most <= min((each.waiting for each in backlogs), default=0):
             error = QueueFull(f"{most} requests wait already (scheduling.max_queue): try again later")
             error.retry_after = min(each.retry_after() for each in backlogs)
             raise error
         self._queue.add(self._queue.place(ticket, self._priority(ticket)))
-        self._guests[ticket] = _Guest(request, backlogs)
+        self._guests[ticket] = request
+        self._backlogs[ticket.replica] = backlogs
         self.models[ticket.replica] = self.models.get(ticket.replica, 0) + 1
         for each in backlogs:
             each.add()
         self._changed()
         self._plan_in_turn()
         if ticket in self._guests:
-            self._control_flow(ticket, backlogs)
+            self._control_flow(ticket)
 
     def leave(self, ticket: Ticket) -> None:
         """Forget a request whose client left, or that was cancelled. Does nothing if it has left the room already."""
@@ -176,6 +178,8 @@ class WaitingRoom(Observer):
         """Refuse requests that have waited for ``queue_timeout``, and plan the others. Call it often."""
         if not self._guests:
             return
+        for model in self.models:
+            self._recount(model)
         if timeout := self._limits.queue_timeout:
             before = self.now() - timeout
             late = [each.ticket for each in self._queue.tickets() if each.age[0] <= before]
@@ -251,7 +255,7 @@ class WaitingRoom(Observer):
 
     def _look(self, ticket: Ticket) -> Route | RequestError | None:
         try:
-            return self._guests[ticket].request.look()
+            return self._guests[ticket].look()
         except RequestError as error:
             return error.with_traceback(None)
 
@@ -270,38 +274,50 @@ class WaitingRoom(Observer):
             if guest is None:
                 continue
             if found is None:
-                guest.request.start_over()
+                guest.start_over()
             elif isinstance(found, Route):
-                guest.request.bind(found)
+                guest.bind(found)
             else:
-                guest.request.refuse(found)
+                guest.refuse(found)
         if decisions:
             self._changed()
         return bool(decisions)
 
-    def _control_flow(self, ticket: Ticket, backlogs: Collection[Backlog]) -> None:
+    def _control_flow(self, ticket: Ticket) -> None:
         """Refuse ``ticket``, which has come to wait, or another one, if that would take too long."""
         line = self._queue.line(ticket.replica)
         if line is None or not (self._limits.shed_after or ticket.deadline < math.inf):
             return
         waiting = [each.ticket for each in line.in_turn(self._overdue())]
-        refusal = unfit(ticket, waiting, backlogs, self._limits.shed_after, self.now())
+        refusal = unfit(ticket, waiting, self._backlogs[ticket.replica], self._limits.shed_after, self.now())
         if refusal is not None:
             self._refuse(*refusal)
 
     def _refuse(self, ticket: Ticket, error: RequestError) -> None:
         guest = self._remove(ticket)
         if guest is not None:
-            guest.request.refuse(error)
+            guest.refuse(error)
             self._changed()
 
-    def _remove(self, ticket: Ticket) -> _Guest | None:
-        guest = self._guests.pop(ticket, None)
+    def _remove(self, ticket: Ticket) -> WaitingRequest | None:
+        guest, model = self._guests.pop(ticket, None), ticket.replica
         if guest is not None:
             self._queue.remove(ticket)
-            self.models[ticket.replica] -= 1
-            if not self.models[ticket.replica]:
-                del self.models[ticket.replica]
-            for each in guest.backlogs:
+            for each in self._backlogs[model]:
                 each.take()
+            self.models[model] -= 1
+            if not self.models[model]:
+                del self.models[model], self._backlogs[model]
         return guest
+
+    def _recount(self, model: str) -> Set[Backlog]:
+        """Count the requests of ``model`` in its backlogs of now: a queue may have come, gone or changed its host."""
+        now, requests = self._backlogs_now(model), self.models.get(model, 0)
+        if requests and (before := self._backlogs[model]) != now:
+            for _ in range(requests):
+                for each in before - now:
+                    each.take()
+                for each in now - before:
+                    each.add()
+            self._backlogs[model] = now
+        return now

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from enginehouse.config.schema import HostSettings
 from tests.support.changed_config import reconfigure
 from tests.support.raw_client import RawClient
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
@@ -128,6 +129,25 @@ async def test_a_drained_backend_gets_nobody_from_the_room(house: OpenGateway, e
     here.gates[1].set()
     reply = await waits.reply()
     assert reply.header("x-enginehouse-backend") == "b"
+
+
+async def test_a_waiting_request_counts_at_the_hosts_of_now(house: OpenGateway, engine: StartEngine) -> None:
+    here = await two_engines(house, engine)
+    clients = [*await here.fill(), await here.send()]
+    gateway = here.gateway.gateway
+    queues, config = gateway.engines.queues, gateway.config
+    assert {name: queue.backlog.waiting for name, queue in queues.items()} == {"a": 1, "b": 1}
+    moved = msgspec.structs.replace(config.backends["b"], host="rack")
+    tables = {"hosts": {"rack": HostSettings()}, "backends": {**config.backends, "b": moved}}
+    reconfigure(gateway, msgspec.structs.replace(config, **tables))
+    local = queues["a"].backlog
+    assert queues["b"].backlog is not local
+    await until(lambda: queues["b"].backlog.waiting == 1)
+    assert local.waiting == 1
+    for gate in here.gates:
+        gate.set()
+    assert [(await client.reply()).status for client in clients] == [200] * 3
+    assert [queue.backlog.waiting for queue in queues.values()] == [0, 0]
 
 
 async def test_a_lost_model_leads_to_its_fallback(house: OpenGateway, engine: StartEngine) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import pytest
 from hypothesis import settings
@@ -71,7 +71,7 @@ class Guest:
             self.error = NoHealthyBackend(self.model)
         elif route.waits:
             try:
-                self.hall.room.join(self.ticket, self, [self.hall.backlog])
+                self.hall.room.join(self.ticket, self)
             except QueueFull as error:
                 self.error = error
         else:
@@ -112,9 +112,10 @@ class Hall:
         self.engines = engines
         self.time = 0.0
         self.backlog = Backlog()
+        self.hosts = dict.fromkeys(engines.loads, self.backlog)
         self.order: list[Guest] = []
         self.changes = 0
-        self.room = WaitingRoom(engines.candidates, lambda: self.time, self._changed)
+        self.room = WaitingRoom(engines.candidates, self._backlogs, lambda: self.time, self._changed)
         limits = SchedulingLimits(max_wait=MAX_WAIT_S, queue_timeout=TIMEOUT_S, max_queue=max_queue)
         self.room.configure(limits, {})
 
@@ -123,6 +124,9 @@ class Hall:
         guest.ticket.priority = priority
         guest.arrive()
         return guest
+
+    def _backlogs(self, model: str) -> Set[Backlog]:
+        return {self.hosts[each.backend]: None for each in self.engines.candidates(model)}.keys()
 
     def _changed(self) -> None:
         self.changes += 1
@@ -246,6 +250,7 @@ class AnyOrder(RuleBasedStateMachine):
     def begin(self, slots: int, max_queue: int) -> None:
         self.engines = Engines(slots, ("a", "b", "c"), ("m", "n"))
         self.hall = Hall(self.engines, max_queue)
+        self.other = Backlog()
         self.guests: list[Guest] = []
 
     @rule(model=st.sampled_from("mn"), likes=st.permutations("abc"), priority=st.integers(0, 2))
@@ -287,6 +292,11 @@ class AnyOrder(RuleBasedStateMachine):
         self.engines.loads[backend].slots = slots
         self.hall.room.tick()
 
+    @rule(backend=st.sampled_from("abc"))
+    def changes_its_host(self, backend: str) -> None:
+        self.hall.hosts[backend] = self.hall.backlog if self.hall.hosts[backend] is self.other else self.other
+        self.hall.room.tick()
+
     @rule(seconds=st.sampled_from([1.0, 6.0, 25.0]))
     def time_passes(self, seconds: float) -> None:
         self.hall.time += seconds
@@ -302,9 +312,15 @@ class AnyOrder(RuleBasedStateMachine):
     def each_request_is_in_one_place(self) -> None:
         waiting = self._waiting()
         assert {each.ticket for each in waiting} == set(self.hall.room.waiting())
-        assert len(waiting) == len(self.hall.room) == self.hall.backlog.waiting
+        assert len(waiting) == len(self.hall.room)
         assert sum(self.hall.room.models.values()) == len(waiting)
         assert len(self.hall.order) == len(set(self.hall.order))
+
+    @invariant()
+    def each_request_counts_at_each_host_of_its_model(self) -> None:
+        for backlog in (self.hall.backlog, self.other):
+            there = {each for each, host in self.hall.hosts.items() if host is backlog} - self.engines.lost
+            assert backlog.waiting == (len(self._waiting()) if there else 0)
 
     @invariant()
     def loads_are_those_of_the_bound_requests(self) -> None:

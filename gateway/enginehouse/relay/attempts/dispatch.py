@@ -291,7 +291,7 @@ class Dispatch:
         job = self.job
         self.place = place = WaitingPlace.of(job, route, arrived)
         try:
-            job.context.waiting_room.join(place.ticket, self, place.backlogs(job))  # which may bind it at once
+            job.context.waiting_room.join(place.ticket, self)  # which may bind it at once
         except QueueFull:
             self.place = None
             found = job.find_route((*self.state.failed, *place.replicas(job)))

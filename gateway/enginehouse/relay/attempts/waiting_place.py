@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import NamedTuple
 
 from enginehouse.domain.replica import Route
 from enginehouse.domain.ticket import Ticket
 from enginehouse.relay.jobs.job import Job
-from enginehouse.scheduling.flow_control import Backlog
 
 
 class WaitingPlace(NamedTuple):
@@ -31,10 +29,3 @@ class WaitingPlace(NamedTuple):
     def replicas(self, job: Job) -> list[str]:
         """The replicas that may serve the job in the end."""
         return [each.replica for each in job.context.fleet.snapshot.candidates(self.ticket.replica)]
-
-    def backlogs(self, job: Job) -> Collection[Backlog]:
-        """Those of the queues at these replicas, each once."""
-        context = job.context
-        candidates = context.fleet.snapshot.candidates(self.ticket.replica)
-        queues = (context.queues.get(each.backend) for each in candidates)
-        return {queue.backlog: None for queue in queues if queue is not None}.keys()
