@@ -177,10 +177,11 @@ def drain(gateway: GatewayClient, backend: str, wait: float | None, stop: bool, 
     --stop needs a backend that the gateway launched. Its engine starts again only after undrain.
     """
     say = _say_nothing if as_json else click.echo
-    answer = gateway.post("api", "backends", backend, "drain")
+    begin = partial(gateway.post, "api", "backends", backend, "drain", query="?before_stop=true" if stop else "")
+    answer = begin()
     say(f"{backend} gets no new requests")
     if wait is not None or stop:
-        answer = _wait(gateway, backend, answer, wait, say)
+        answer = _wait(gateway, backend, begin, answer, wait, say)
     if stop:
         answer = gateway.post("api", "backends", backend, "stop", timeout=_STOP_TIMEOUT_S)
         say(f"{backend} has stopped")
@@ -188,8 +189,15 @@ def drain(gateway: GatewayClient, backend: str, wait: float | None, stop: bool, 
         print_json(answer)
 
 
-def _wait(gateway: GatewayClient, backend: str, answer: bytes, wait: float | None, say: Callable[[str], None]) -> bytes:
-    """Ask until ``backend`` has no live request; the last answer."""
+def _wait(
+    gateway: GatewayClient,
+    backend: str,
+    drain: Callable[[], bytes],
+    answer: bytes,
+    wait: float | None,
+    say: Callable[[str], None],
+) -> bytes:
+    """Ask until ``backend``, which ``drain`` drains, has no live request; the last answer."""
     end = math.inf if wait is None else time.monotonic() + wait
     shown, live = 0, gateway.read(answer, _Drained).live
     here: set[str] = set()
@@ -202,7 +210,7 @@ def _wait(gateway: GatewayClient, backend: str, answer: bytes, wait: float | Non
         time.sleep(_ASK_EVERY_S)
         here = here or _replicas_at(gateway, backend)
         if not (live := _live_at(gateway, here)):
-            answer = gateway.post("api", "backends", backend, "drain")
+            answer = drain()
             live = gateway.read(answer, _Drained).live
     say(f"{backend} has no live request")
     return answer

@@ -106,6 +106,13 @@ def test_a_drained_backend_gets_no_requests_until_it_is_undrained(
     assert chat() == 200
 
 
+def test_a_backend_that_cannot_be_stopped_is_not_drained_for_its_stop(run: Callable[..., Result]) -> None:
+    refused = run("drain", "rack/gpu:1", "--stop")
+    assert "The gateway did not launch backend 'rack/gpu:1'" in str(refused.exception)
+    assert refused.stdout == ""
+    assert "draining" not in run("status").stdout
+
+
 def test_an_unknown_backend_is_an_error_with_a_guess(run: Callable[..., Result]) -> None:
     assert "There is no backend 'gonne'; did you mean \"gone\"?" in str(run("drain", "gonne").exception)
 

@@ -228,12 +228,20 @@ class ManagedEngines:
     async def stop(self, backend: str) -> None:
         """Stop the engine of ``backend``, or unload what it has loaded, as ``unload`` does for a model.
 
+        Raises ``InvalidRequest`` unless it is ``stoppable``.
+        """
+        found = self.stoppable(backend)
+        await self._wait_for(host.unload([replica], force=False) for host, replica in found)
+
+    def stoppable(self, backend: str) -> Sequence[tuple[Host, str]]:
+        """The replicas that ``stop`` stops at ``backend``, with their hosts.
+
         Raises ``InvalidRequest`` if the gateway neither launches nor loads anything there.
         """
         found = [(host, replica) for host in self._hosts.values() for replica in host.of_backend(backend)]
         if not found:
             raise InvalidRequest(f"The gateway did not launch backend '{backend}'; stop it where it was started")
-        await self._wait_for(host.unload([replica], force=False) for host, replica in found)
+        return found
 
     async def end_hung(self, backend: str, why: str) -> bool:
         """Kill the engine of ``backend``, which hangs. Returns whether the gateway has launched it."""

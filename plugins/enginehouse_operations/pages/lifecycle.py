@@ -81,8 +81,13 @@ async def _explain_swap(request: Request) -> Response:
 
 
 async def _drain(request: Request) -> Response:
-    """Send no new requests to a backend, and move its streams away. Answers at once, with the live requests."""
+    """Send no new requests to a backend, and move its streams away. Answers at once, with the live requests.
+
+    With ``?before_stop=true``, a backend that ``_stop`` refuses is refused here, and nothing changes.
+    """
     name, relay = request.path_params["name"], gateway_of(request).relay
+    if read_flag(request, "before_stop"):
+        _check_stoppable(request, name)
     relay.context.fleet.drain(name)
     relay.drains.begin(name)
     return json_response({"backend": name, "draining": True, "live": len(relay.drains.live(name))})
@@ -98,11 +103,18 @@ async def _undrain(request: Request) -> Response:
 async def _stop(request: Request) -> Response:
     """Stop the engine of a drained backend that the gateway launched. Answers when it has stopped."""
     name, relay = request.path_params["name"], gateway_of(request).relay
-    relay.context.fleet.health(name)  # raises NotFound
+    _check_stoppable(request, name)
     if left := len(relay.drains.live(name)):
         raise InvalidRequest(f"Backend '{name}' still has {left} live requests; drain it first")
     await gateway_of(request).engines.stop(name)
     return json_response({"backend": name, "state": ReplicaState.STOPPED})
+
+
+def _check_stoppable(request: Request, name: str) -> None:
+    """Raise ``NotFound``, or ``InvalidRequest`` if the gateway neither launches nor loads anything at a backend."""
+    gateway = gateway_of(request)
+    gateway.relay.context.fleet.health(name)  # raises NotFound
+    gateway.engines.stoppable(name)
 
 
 async def _reload(request: Request) -> Response:
