@@ -12,6 +12,11 @@ from enginehouse.plugin_manager.registry import Registered, Registry
 def registry_with(kind: str, type: str, factory: Any, *, instead_of: str) -> Registry:
     """All bundled plugins but ``instead_of``, and the plugin ``acme`` with one type."""
     registry = load_plugins(PluginSettings(disabled=[instead_of])).registry
-    origin = {"entry_point": "acme", "module": "acme", "distribution": "acme", "version": "1"}
-    registry.add([Registered(kind=kind, type=type, factory=factory, **origin)])
+    registry.add([of_acme(kind, type, factory)])
     return registry
+
+
+def of_acme(kind: str, type: str, factory: Any) -> Registered:
+    """A type of the plugin ``acme``."""
+    origin = {"entry_point": "acme", "module": "acme", "distribution": "acme", "version": "1"}
+    return Registered(kind=kind, type=type, factory=factory, **origin)

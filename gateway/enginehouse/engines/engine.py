@@ -387,8 +387,20 @@ class Engine:
             end = self._sleep_or_stop(run, self.managed.model.idle)
             self.launches.tasks.start(self._rested(run, end))
 
-    async def _rested(self, run: EngineRun, end: asyncio.Future[None]) -> None:
-        await end
+    def correct(self, *, asleep: bool) -> None:
+        """Note that another gateway, which has gone, put a ready engine to sleep, or woke one that is to sleep."""
+        if (run := self.run) is None:
+            return
+        if asleep and self.state is ReplicaState.READY:
+            run.is_warm = False
+            self._become(ReplicaState.SLEEPING)
+            self.launches.tasks.start(self._rested(run))
+        elif self.is_asleep and not asleep:
+            self.launches.tasks.start(self._rested(run, self._sleep_or_stop(run, "sleep")))
+
+    async def _rested(self, run: EngineRun, end: asyncio.Future[None] | None = None) -> None:
+        if end is not None:
+            await end
         if self.is_asleep:
             await self._frees_by_sleep(run)
         if not self.is_removed:
@@ -635,23 +647,26 @@ class Engine:
         run.is_warm = False
 
     async def _wake(self, run: EngineRun) -> bool:
-        """Whether it wakes."""
-        return await self._agrees(run, self.managed.driver.sleep.wake_as_launched, longest_silence(self.managed.model))
+        """Whether it wakes, or is awake already."""
+        sleepers, ask = self.launches.state_file.sleepers, self.managed.driver.sleep.wake_as_launched
+        async with self.launches.ownership.act():  # before it, another gateway may have woken it
+            return self.name not in sleepers.names or await self._agrees(run, ask, longest_silence(self.managed.model))
 
     async def _sleep(self, run: EngineRun) -> bool:
         """Whether it goes to sleep."""
-        return await self._agrees(run, self.managed.driver.sleep.sleep_as_launched, self.managed.model.stop_timeout)
+        ask = self.managed.driver.sleep.sleep_as_launched
+        async with self.launches.ownership.act():
+            return await self._agrees(run, ask, self.managed.model.stop_timeout)
 
     async def _agrees(
         self, run: EngineRun, ask: Callable[[EngineClient, LaunchSpec], Coroutine[Any, Any, bool]], timeout: float
     ) -> bool:
         """Whether the engine does in time what it is asked for."""
-        async with self.launches.ownership.act():
-            try:
-                return await run_within(timeout, ask(run.client, self.line.spec(run.place)))
-            except Exception as error:
-                _log.warning("%s could not be put to sleep or woken: %s", self.name, error or type(error).__name__)
-                return False
+        try:
+            return await run_within(timeout, ask(run.client, self.line.spec(run.place)))
+        except Exception as error:
+            _log.warning("%s could not be put to sleep or woken: %s", self.name, error or type(error).__name__)
+            return False
 
     async def _watch(self, run: EngineRun) -> None:
         how = await asyncio.shield(run.exited)

@@ -34,7 +34,7 @@ from enginehouse.engines.model_files import ModelFiles
 from enginehouse.engines.model_servers import ModelServers
 from enginehouse.engines.probing import ProbedEngine, Prober
 from enginehouse.engines.start import NOWHERE
-from enginehouse.engines.state_file import EngineOwnership, EngineRecord, StateFile
+from enginehouse.engines.state_file import EngineOwnership, EngineRecord, StateFile, TakenBack
 from enginehouse.interfaces.drivers import ServedModel
 from enginehouse.interfaces.launch_spec import ModelFacts
 from enginehouse.interfaces.launchers import EngineProcess, LaunchLine
@@ -156,10 +156,16 @@ class Host(EngineControl, EngineListener):
         if adoptions := [engine.before for engine in self.engines.values() if engine.before is not None]:
             await asyncio.wait(adoptions, timeout=_FIRST_LOOK_S)
 
-    async def stop_left(self, names: Iterable[str]) -> None:
-        """Stop the engines ``names``, as far as they are of this host, before any other one is started."""
+    async def take_back(self, done: TakenBack) -> None:
+        """Undo, before any engine is started, what a gateway has ``done`` on this host that failed to take over.
+
+        Those that it has launched are stopped, and those that it has woken sleep again.
+        """
         launches, named = self._launches, {engine.name: engine for engine in self.engines.values()}
-        for name in names:
+        for name, engine in named.items():
+            if name in done.asleep or name in done.awake:
+                engine.correct(asleep=name in done.asleep)
+        for name in done.launched:
             record = launches.state_file.records[name]
             if record.host != self.name:
                 continue

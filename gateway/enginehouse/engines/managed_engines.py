@@ -24,7 +24,7 @@ from enginehouse.engines.loads import load
 from enginehouse.engines.model_servers import MakeServer
 from enginehouse.engines.probing import Prober
 from enginehouse.engines.remote_queues import RemoteQueues
-from enginehouse.engines.state_file import EngineOwnership, StateFile
+from enginehouse.engines.state_file import EngineOwnership, StateFile, TakenBack
 from enginehouse.interfaces.drivers import ServedModel
 from enginehouse.interfaces.launch_spec import ModelFacts
 from enginehouse.interfaces.schedulers import Waiting
@@ -110,10 +110,10 @@ class ManagedEngines:
         self._tasks.start(self._keep_sweeping())
         self._remove_caches()
 
-    async def take_back(self, names: Collection[str]) -> None:
-        """Own the engines again. Stop those called ``names``, which a gateway that failed to take over has launched."""
+    async def take_back(self, done: TakenBack) -> None:
+        """Own the engines again, and undo what a gateway has ``done`` that failed to take over."""
         try:
-            await asyncio.gather(*(host.stop_left(names) for host in self._hosts.values()))
+            await asyncio.gather(*(host.take_back(done) for host in self._hosts.values()))
         finally:
             self.ownership.resume()
 

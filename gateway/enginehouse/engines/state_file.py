@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -108,6 +108,17 @@ class Footprints:
         self.file.write(self.known)
 
 
+class TakenBack(NamedTuple):
+    """What a gateway has done that failed to take over, by names of engines.
+
+    ``launched``: those that it has launched; ``asleep`` and ``awake``: those that it has put to sleep or woken.
+    """
+
+    launched: Collection[str] = ()
+    asleep: frozenset[str] = frozenset()
+    awake: frozenset[str] = frozenset()
+
+
 class Sleepers:
     """The ``names`` of engines that were put to sleep, from before they are asked until they are ready again or gone.
 
@@ -115,8 +126,9 @@ class Sleepers:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.file = _KeptFile(folder / "asleep.json", frozenset[str], "a sleeping engine may not be woken")
-        self.names = self.file.read(frozenset())
+        self._file = _KeptFile(folder / "asleep.json", frozenset[str], "a sleeping engine may not be woken")
+        self.names = self._file.read(frozenset())
+        self._left: frozenset[str] | None = None
 
     def follow(self, name: str, state: ReplicaState, *, may_sleep: bool) -> None:
         """Note that the engine ``name`` has the new ``state``. One that stops and may sleep is asked to sleep next."""
@@ -127,7 +139,24 @@ class Sleepers:
             names = names | {name}
         if names != self.names:
             self.names = names
-            self.file.write(names)
+            self._file.write(names)
+
+    def leave(self) -> None:
+        """Leave the file to another gateway."""
+        self._left = self.names
+        self._file.leave()
+
+    def take_back(self) -> TakenBack:
+        """Use the file again, with what the other gateway has noted in it."""
+        left, self._left = self._left, None
+        if left is None:
+            return TakenBack()
+        theirs = self._file.read(left)
+        changes = TakenBack(asleep=theirs - left, awake=left - theirs)
+        self._file.take_back()
+        self.names = (self.names | changes.asleep) - changes.awake
+        self._file.write(self.names)
+        return changes
 
 
 class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,18 +255,18 @@ class StateFile:
     def leave(self) -> None:
         """Leave the files to the gateway that gets the lock."""
         self._left = {**self.records}
-        for each in (self._file, self.footprints.file, self.sleepers.file):
+        for each in (self._file, self.footprints.file, self.sleepers):
             each.leave()
 
-    def take_back(self) -> Collection[str]:
-        """Use the files again, with the engines that the other gateway has launched meanwhile; returns their names."""
+    def take_back(self) -> TakenBack:
+        """Use the files again, with what the other gateway has done meanwhile."""
         theirs = self._file.read({}).items()
         new = {name: each for name, each in theirs if name not in self.records and each != self._left.get(name)}
         self.records.update(new)
-        for file in (self._file, self.footprints.file, self.sleepers.file):
+        for file in (self._file, self.footprints.file):
             file.take_back()
         self._file.write(self.records)
-        return new.keys()
+        return self.sleepers.take_back()._replace(launched=new.keys())
 
     def close(self) -> None:
         """Release the folder for another gateway, unless that has the lock already."""

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from enginehouse import ReplicaState
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, HostSettings, ModelSettings
-from enginehouse.engines.state_file import EngineRecord, StateFile
+from enginehouse.engines.state_file import EngineRecord, Sleepers, StateFile
 from enginehouse.interfaces.services import FoundBackend
-from tests.support.fake_engines import FakeLauncher, FakeProcess
-from tests.support.registries import registry_with
+from tests.support.fake_engines import FakeLauncher, FakeProcess, ScriptedDriver
+from tests.support.registries import of_acme, registry_with
 from tests.support.waiting import until
 
 
@@ -62,6 +63,93 @@ async def test_what_a_gateway_has_launched_that_failed_to_take_over_is_stopped_b
     await until(lambda: launcher.launched)
     load.cancel()
     await gateway.stop()
+
+
+class Upgrade:
+    """A gateway with the model ``m``, whose engine can sleep, and another one that takes over from it and fails."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.launcher, self.driver = folder, FakeLauncher(), ScriptedDriver()
+        self.driver.sleeps = self.driver.wakes = True
+        self.old = self._gateway(StateFile(folder))
+
+    def _gateway(self, state_file: StateFile, drained: asyncio.Future[None] | None = None) -> Gateway:
+        registry = registry_with("launcher", "given", lambda: self.launcher, instead_of="sglang")
+        registry.add([of_acme("driver", "scripted", lambda: self.driver)])
+        model = ModelSettings(driver="scripted", command="engine", host=["rack"], idle="sleep")
+        gateway = Gateway(Config(hosts={"rack": HostSettings(launcher="given")}, models={"m": model}), registry)
+        gateway.build_hosts(state_file, drained)
+        return gateway
+
+    async def open(self) -> None:
+        await self.old.start()
+        await self.old.engines.load("m")
+        self.launcher.running = {process.address: process for process in self.launcher.launched}
+
+    async def take_over(self) -> Gateway:
+        new = self._gateway(StateFile(self.folder, os.dup(await self.old.pause())), asyncio.Future())
+        await new.start()
+        await until(lambda: state_of(new) is ReplicaState.READY)
+        return new
+
+    async def fail(self, new: Gateway) -> None:
+        new.give_up()
+        await new.stop()
+        await self.old.resume()
+
+    async def close(self) -> None:
+        assert len(self.launcher.launched) == 1
+        await self.old.stop()
+
+
+def state_of(gateway: Gateway) -> ReplicaState:
+    (candidate,) = gateway.fleet.snapshot.candidates("m")
+    return candidate.state
+
+
+async def test_an_engine_that_a_gateway_has_woken_which_failed_to_take_over_sleeps_again(tmp_path: Path) -> None:
+    upgrade = Upgrade(tmp_path)
+    await upgrade.open()
+    upgrade.old.engines.rest("m")
+    await until(lambda: state_of(upgrade.old) is ReplicaState.SLEEPING)
+    await upgrade.fail(await upgrade.take_over())
+    assert upgrade.driver.asked == ["sleep", "wake"]
+    await until(lambda: state_of(upgrade.old) is ReplicaState.SLEEPING)
+    assert upgrade.driver.asked == ["sleep", "wake", "sleep"]
+    assert Sleepers(tmp_path).names == {"m"}
+    await upgrade.old.engines.load("m")
+    assert upgrade.driver.asked == ["sleep", "wake", "sleep", "wake"]
+    await upgrade.close()
+
+
+async def test_an_engine_that_is_to_be_woken_meanwhile_is_not_woken_again(tmp_path: Path) -> None:
+    """SGLang crashes if it is woken while it is awake."""
+    upgrade = Upgrade(tmp_path)
+    await upgrade.open()
+    upgrade.old.engines.rest("m")
+    await until(lambda: state_of(upgrade.old) is ReplicaState.SLEEPING)
+    new = await upgrade.take_over()
+    load = asyncio.ensure_future(upgrade.old.engines.load("m"))
+    await until(lambda: state_of(upgrade.old) is ReplicaState.STARTING)
+    await upgrade.fail(new)
+    await load
+    assert state_of(upgrade.old) is ReplicaState.READY
+    assert upgrade.driver.asked == ["sleep", "wake"]
+    await upgrade.close()
+
+
+async def test_an_engine_that_a_gateway_put_to_sleep_which_failed_to_take_over_is_woken(tmp_path: Path) -> None:
+    upgrade = Upgrade(tmp_path)
+    await upgrade.open()
+    new = await upgrade.take_over()
+    new.engines.rest("m")
+    await until(lambda: state_of(new) is ReplicaState.SLEEPING)
+    await upgrade.fail(new)
+    assert state_of(upgrade.old) is ReplicaState.SLEEPING
+    assert Sleepers(tmp_path).names == {"m"}
+    await upgrade.old.engines.load("m")
+    assert upgrade.driver.asked == ["sleep", "wake"]
+    await upgrade.close()
 
 
 async def test_a_gateway_that_failed_to_take_over_writes_no_more(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_an_engine_that_the_other_gateway_has_launched_is_recorded_on(tmp_path: 
     other.put("b", RECORD)
     other.close()
     state.remove("ends", state.records["ends"])
-    assert list(state.take_back()) == ["b"]
+    assert list(state.take_back().launched) == ["b"]
     state.close()
     again = StateFile(tmp_path)
     assert again.records == {"a": RECORD, "b": RECORD}
