@@ -11,12 +11,22 @@ from ipaddress import ip_address
 from enginehouse import Exporter, Service
 from enginehouse.backends import ModelSettings
 from enginehouse.config.routing import Aliases, read_alias
+from enginehouse.drivers import SupportsLoading
 from enginehouse.rescheduling import ReschedulingSettings
 from enginehouse.services import Configured, ServiceGateway
 from enginehouse.settings import did_you_mean, dotted
 
-_LAUNCH_KEYS = ("options", "args", "env", "stop_command", "health_path")
-"""The keys of a model that only concern the launch of its engine."""
+_LAUNCH_KEYS = (
+    *("options", "args", "env", "host", "zone", "tier", "replicas", "priority", "weight", "role", "evict", "gpus"),
+    *("kv_events", "keep_cache", "keep_cache_wait", "placement", "place_timeout", "stop_command", "health_path"),
+)
+"""The keys of a model that only concern an engine which is launched for it."""
+_LOAD_KEYS = (
+    *("ttl", "idle", "preload", "pin", "memory", "concurrency"),
+    *("start_timeout", "start_silence", "stop_timeout"),
+)
+"""Those that also concern a server which loads the model when the gateway says so."""
+_NO_LAUNCH = "without driver, path, source and command, no engine is launched"
 
 
 class Advice(Service):
@@ -152,8 +162,20 @@ def _without_effect(config: Configured) -> Iterator[str]:
     for key in () if rescheduling.enabled else default.__struct_fields__:
         if getattr(rescheduling, key) != getattr(default, key):
             yield f"rescheduling.{key} has no effect while rescheduling.enabled is false"
+    told = dict.fromkeys(_LAUNCH_KEYS, _NO_LAUNCH)
+    if not _may_load(config):
+        told |= dict.fromkeys(_LOAD_KEYS, f"{_NO_LAUNCH}, and no backend loads models itself")
     for name, model in config.table("models").items():
-        for key in () if model.launches else _LAUNCH_KEYS:
-            if getattr(model, key) != getattr(ModelSettings(), key):
-                reason = "without driver, path and command, no engine is launched"
+        # who starts the engines of such a model is told how many are wanted
+        sized = () if isinstance(model.replicas, int) else ("replicas", "pin")
+        for key, reason in () if model.launches else told.items():
+            if key not in sized and getattr(model, key) != getattr(ModelSettings(), key):
                 yield f"{dotted(('models', name, key))} has no effect: {reason}"
+
+
+def _may_load(config: Configured) -> bool:
+    """Whether the gateway may have a server load models: a backend that is configured, or that a discovery finds."""
+    types = config.types("driver")
+    drivers = [types.get(backend.driver) for backend in config.table("backends").values()]
+    loads = any(inspect.isclass(each) and issubclass(each, SupportsLoading) for each in drivers)
+    return loads or bool(config.table("discovery"))

@@ -11,7 +11,7 @@ import pytest
 from enginehouse.app import Gateway
 from enginehouse.app.plugin_instances import ConfiguredPlugins
 from enginehouse.config.load_config import load_config
-from enginehouse.config.schema import BackendSettings, Config, PluginSettings
+from enginehouse.config.schema import BackendSettings, Config, ModelSettings, PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse_kit.testing import check_service
@@ -148,3 +148,49 @@ def test_a_variable_that_asks_for_traces_without_an_exporter_is_told(
 def test_a_gateway_that_is_open_to_everyone_is_a_warning(auth: str, warned: bool, advised: Advised) -> None:
     warnings = advised(f'[server]\nhost = "0.0.0.0"\n[auth]\n{auth}').warnings
     assert any("whoever reaches" in warning for warning in warnings) is warned
+
+
+LAUNCHES = {
+    "driver", "path", "source", "command",
+}  # fmt: skip
+ALWAYS = {
+    "context_length", "vision", "tools", "json_mode", "embeddings", "parent", "endpoints", "name", "description",
+    "unlisted", "metadata", "progress", "broken_stream", "timeouts", "filters", "scale_up_wait", "scale_down_idle",
+}  # fmt: skip
+LOADED = {
+    "ttl": "'5m'", "idle": "'sleep'", "preload": "true", "pin": "true", "memory": "'1GB'", "concurrency": "2",
+    "start_timeout": "'5m'", "start_silence": "'5m'", "stop_timeout": "'5m'",
+}  # fmt: skip
+LAUNCHED = {
+    "options": "{ a = 1 }", "args": "['-v']", "env": "{ A = 'b' }", "host": "'rack'", "zone": "'eu'", "tier": "1",
+    "replicas": "2", "priority": "1", "weight": "2.0", "role": "'prefill'", "evict": "'sleep'", "gpus": "1",
+    "kv_events": "true", "keep_cache": "0", "keep_cache_wait": "'1s'", "placement": "{ a = 1 }",
+    "place_timeout": "'1m'", "stop_command": "'stop'", "health_path": "'/up'",
+}  # fmt: skip
+NO_LAUNCH = "without driver, path, source and command, no engine is launched"
+
+
+def test_each_key_of_a_model_either_has_an_effect_or_is_told() -> None:
+    assert {*LAUNCHES, *ALWAYS, *LOADED, *LAUNCHED} == {*ModelSettings.__struct_fields__}
+
+
+@pytest.mark.parametrize("key", [*LAUNCHED, *LOADED])
+@pytest.mark.parametrize("driver", ["openai", "tabbyapi"])
+def test_keys_of_a_model_that_nobody_launches_are_told(tmp_path: Path, driver: str, key: str) -> None:
+    """A server that loads its models when the gateway says so gives some of them an effect."""
+    text = f"[models.m]\n{key} = {(LAUNCHED | LOADED)[key]}\n[backends.b]\nurl = 'http://h'\ndriver = '{driver}'\n"
+    file = tmp_path / "enginehouse.toml"
+    file.write_text(f"{text}models = ['m']\n[hosts.rack]\n[zones.eu]\n", encoding="utf-8")
+    found = warnings(ConfiguredPlugins(lambda: load_config(file, {}).config, load_plugins(PluginSettings()).registry))
+    if driver == "tabbyapi" and key in LOADED:
+        assert found == []
+    else:
+        more = ", and no backend loads models itself" if key in LOADED else ""
+        assert found == [f"models.m.{key} has no effect: {NO_LAUNCH}{more}"]
+
+
+def test_a_range_of_replicas_that_somebody_else_starts_has_an_effect(advised: Advised) -> None:
+    text = "[models.m]\nreplicas = { min = 0, max = 4 }\npin = true\n"
+    assert advised(text + "[backends.b]\nurl = 'http://h'\nmodels = ['m']").warnings == ()
+    assert advised("[models.m]\ndriver = 'sim'\nttl = '5m'\nhost = 'local'").warnings == ()
+    assert advised("[models.m]\nttl = '5m'\n[discovery.d]\ntype = 'static'").warnings == ()

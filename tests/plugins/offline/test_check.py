@@ -202,7 +202,7 @@ def test_an_unknown_strategy_is_a_warning_and_the_effective_one_is_smart(tmp_pat
 
 def test_settings_of_a_launch_without_effect_are_told(tmp_path: Path) -> None:
     text = '[models.m]\nargs = ["-ngl", "99"]\ncontext_length = 4096\n'
-    warning = "models.m.args has no effect: without driver, path and command, no engine is launched"
+    warning = "models.m.args has no effect: without driver, path, source and command, no engine is launched"
     assert [line.partition("warning: ")[2] for line in checked(tmp_path, text)[1].splitlines()] == [warning]
 
 
