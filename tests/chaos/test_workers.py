@@ -9,8 +9,7 @@ from tests.chaos.processes import chaos, check_seeds
 @pytest.mark.parametrize(
     ("first", "count", "workers"),
     [
-        (0, 3, 2),
-        pytest.param(3, 122, 2, marks=pytest.mark.long),
+        pytest.param(0, 125, 2, marks=pytest.mark.long),
         pytest.param(1000, 2000, 2, marks=pytest.mark.slow),
         pytest.param(3000, 1000, 4, marks=pytest.mark.slow),
     ],

@@ -21,6 +21,7 @@ def site(pip_install: PipInstall) -> Path:
     return pip_install(*DISTRIBUTIONS)
 
 
+@pytest.mark.long
 def test_they_are_found_when_they_are_installed(site: Path, run_python: RunPython) -> None:
     listing = run_python(site, "-c", "from enginehouse.cli import main; main()", "plugins", "list", "--json")
     found = {row["name"] for row in json.loads(listing.stdout) if not row["bundled"]}

@@ -38,6 +38,7 @@ def test_one_bad_engine_of_three_is_not_noticed(in_virtual_time: Run, fault: Fau
     in_virtual_time(scenario())
 
 
+@pytest.mark.long
 @EACH
 @BOTH
 def test_nothing_depends_on_that_it_is_found_out(in_virtual_time: Run, fault: Fault, streamed: bool) -> None:

@@ -110,6 +110,7 @@ def test_a_new_plugin_of_every_kind_passes_its_own_tests(site: Path, project: Pa
     assert int(tests.stdout.rpartition(" passed")[0].split()[-1]) >= len(KINDS)
 
 
+@pytest.mark.long
 def test_a_new_plugin_of_every_kind_passes_the_check_of_plugins(site: Path, run_python: RunPython) -> None:
     check = run_python(site, "-m", "enginehouse", "plugins", "check")
 
