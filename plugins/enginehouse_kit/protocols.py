@@ -157,6 +157,8 @@ class Protocol(ABC):
     all engines of a model speak a path themselves, the gateway passes the bytes and does not ask."""
     pages: Sequence[tuple[str, str]] = ()
     """Methods and paths of what it answers itself, such as a list of models."""
+    other_paths: Sequence[str] = ()
+    """What its clients also ask for. At all paths of a protocol and below them, the gateway's errors have its form."""
 
     def open(self, folder: Path) -> None:
         """Take the gateway's state folder, once, before any request, to keep what outlives a process.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -25,6 +25,7 @@ _WORDS = {
 """The best state of a replica first; all other states are ``unloaded``."""
 _ANTHROPIC = "anthropic-version"
 """The header that Anthropic's clients send with every request: they get lists in their form."""
+_MESSAGES = "/v1/messages"
 _CAPABILITIES = ("vision", "tools", "json_mode", "embeddings")
 
 
@@ -95,14 +96,28 @@ class ModelEntries:
 
 async def _list(request: Request) -> Response:
     """``GET /v1/models``."""
-    cards = ModelEntries(request).listed()
-    return json_response(_anthropic(cards) if _ANTHROPIC in request.headers else {"object": "list", "data": cards})
+    if _ANTHROPIC in request.headers:
+        return _for_anthropics(request, lambda: _anthropic(ModelEntries(request).listed()))
+    return json_response({"object": "list", "data": ModelEntries(request).listed()})
 
 
 async def _one(request: Request) -> Response:
     """``GET /v1/models/{id}``."""
-    card = ModelEntries(request).one(request.path_params["id"])
-    return json_response(_anthropic_model(card) if _ANTHROPIC in request.headers else card)
+    name = request.path_params["id"]
+    if _ANTHROPIC in request.headers:
+        return _for_anthropics(request, lambda: _anthropic_model(ModelEntries(request).one(name)))
+    return json_response(ModelEntries(request).one(name))
+
+
+def _for_anthropics(request: Request, answer: Callable[[], Mapping[str, Any]]) -> Response:
+    """The answer to Anthropic's clients. They read errors as those of their messages."""
+    try:
+        return json_response(answer())
+    except RequestError as error:
+        form = next((each for each in request.app.state.facts.protocols() if _MESSAGES in each.paths), None)
+        if form is None:
+            raise
+        return Response(form.error(error.status, error.envelope()), error.status, media_type="application/json")
 
 
 def _anthropic(cards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

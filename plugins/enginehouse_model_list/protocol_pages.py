@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -11,7 +11,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import Receive, Scope, Send
 
-from enginehouse import RequestError
 from enginehouse.errors import BodyTooLarge, ModelNotFound
 from enginehouse.pages import PageFacts
 from enginehouse.protocols import PageRequest
@@ -44,19 +43,15 @@ def _pages(facts: PageFacts) -> Iterator[Route]:
 
 
 async def _answer(protocol: Any, request: Request) -> Response:
-    models: Sequence[dict[str, Any]] = ()
+    entries = ModelEntries(request)
+    models, body = entries.listed(), await _body(request)
+    method = "GET" if request.method == "HEAD" else request.method  # Starlette adds HEAD to each GET
+    engine = request.app.state.facts.engine
+    asked = PageRequest(method, request.url.path, request.query_params, body, models, entries.caller, engine)
     try:
-        entries = ModelEntries(request)
-        models, body = entries.listed(), await _body(request)
-        method = "GET" if request.method == "HEAD" else request.method  # Starlette adds HEAD to each GET
-        engine = request.app.state.facts.engine
-        asked = PageRequest(method, request.url.path, request.query_params, body, models, entries.caller, engine)
         return Response(await protocol.answer_page(asked), media_type="application/json")
-    except RequestError as error:
-        if isinstance(error, ModelNotFound):
-            error = entries.unknown(error.details["model"], models)
-        headers = {"retry-after": str(error.retry_after)} if error.retry_after is not None else None
-        return Response(protocol.error(error.status, error.envelope()), error.status, headers, "application/json")
+    except ModelNotFound as error:
+        raise entries.unknown(error.details["model"], models) from None
 
 
 async def _body(request: Request) -> bytes:

@@ -115,7 +115,7 @@ class TranslatedExchange(OpenExchange):
         """The exchange of a request that no engine gets: the log has it nevertheless."""
         self._stop_waiting()
         if self._exchange is None:
-            self._exchange = self._open(self._translating, self._opening)
+            self._exchange = self._open(self._writer, self._opening)
         return self._exchange
 
     def _stop_waiting(self) -> bool:

@@ -66,9 +66,7 @@ class Pages(NamedTuple):
         routes = [*self._of_plugins(facts, measures, of_compat=True), UpstreamRoot(admission), *self.health.routes]
         routes += [*self._of_operators(), CallerPages(admission, self.services.pages.callers)]
         routes += self._of_plugins(facts, measures, of_compat=False)
-        application = build_application(
-            routes, self.current.path.paths.methods, cors=config.server.cors, exposed=EXPOSED
-        )
+        application = build_application(routes, self.current.path.paths, cors=config.server.cors, exposed=EXPOSED)
         application.state.facts = facts
         application.state.disables_plugins = bool(config.plugins.disabled)
         return application

@@ -1,9 +1,9 @@
-"""The Starlette application with all pages, and its errors as OpenAI's envelopes."""
+"""The Starlette application with all pages, and its errors in the forms of clients' protocols."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -15,15 +15,15 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from enginehouse.domain.errors import RequestError
-from enginehouse.interfaces.routes import json_response
+from enginehouse.http.relayed_paths import RelayedPaths
 
 
 def build_application(
-    routes: Sequence[BaseRoute], methods: Callable[[str], Sequence[str]], *, cors: Sequence[str], exposed: Sequence[str]
+    routes: Sequence[BaseRoute], paths: RelayedPaths, *, cors: Sequence[str], exposed: Sequence[str]
 ) -> Starlette:
     """The application with ``routes``. Pages of the origins in ``cors`` may call it, and read the ``exposed`` headers.
 
-    ``methods``: those that engines answer at a path; if there are any, others get 405 there.
+    ``paths``: where engines answer a method, others get 405.
     """
     middleware = []
     if cors:
@@ -38,11 +38,12 @@ def build_application(
         )
     middleware.append(Middleware(_ExitGuard))
     application = Starlette(
-        routes=[_OtherMethods(methods), *routes],
+        routes=[_OtherMethods(paths.methods), *routes],
         middleware=middleware,
         exception_handlers={RequestError: on_request_error, HTTPException: on_http_exception, Exception: on_failure},
     )
     application.router.redirect_slashes = False  # Starlette would redirect to whatever ``Host`` says
+    application.state.paths = paths
     return application
 
 
@@ -75,7 +76,7 @@ class _ExitGuard:
 
 async def on_request_error(request: Request, error: Exception) -> Response:
     """Answer a ``RequestError``."""
-    return _refusal(cast(RequestError, error))
+    return _refusal(request.scope, cast(RequestError, error), request.app.state.paths)
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
@@ -86,25 +87,32 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     if code == "not_found" and getattr(request.app.state, "disables_plugins", False):
         message += "; if a disabled plugin answers there, take it out of plugins.disabled"
     envelope = _envelope(message, "invalid_request_error", code)
-    return json_response(envelope, error.status_code, dict(error.headers or {}))
+    return _told(request.scope, envelope, error.status_code, error.headers, request.app.state.paths)
 
 
 async def on_failure(request: Request, error: Exception) -> Response:
     """Answer a defect of the gateway. Details are only in the log."""
-    return json_response(_envelope("Internal error; see the gateway's log", "server_error", "internal_error"), 500)
+    envelope = _envelope("Internal error; see the gateway's log", "server_error", "internal_error")
+    return _told(request.scope, envelope, 500, None, request.app.state.paths)
 
 
-async def refuse(scope: Scope, receive: Receive, send: Send, error: RequestError) -> None:
+async def refuse(scope: Scope, receive: Receive, send: Send, error: RequestError, paths: RelayedPaths) -> None:
     """Answer the HTTP request or the WebSocket of ``scope``, of which nothing was received yet."""
     if scope["type"] == "websocket":
         await receive()  # websocket.connect
-    await _refusal(error)(scope, receive, send)
+    await _refusal(scope, error, paths)(scope, receive, send)
 
 
-def _refusal(error: RequestError) -> Response:
+def _refusal(scope: Scope, error: RequestError, paths: RelayedPaths) -> Response:
     headers = {"retry-after": str(error.retry_after)} if error.retry_after is not None else None
-    return json_response(error.envelope(), error.status, headers)
+    return _told(scope, error.envelope(), error.status, headers, paths)
 
 
-def _envelope(message: str, type: str, code: str) -> dict[str, object]:
+def _told(
+    scope: Scope, envelope: dict[str, Any], status: int, headers: Mapping[str, str] | None, paths: RelayedPaths
+) -> Response:
+    return Response(paths.error(scope["path"], status, envelope), status, headers, "application/json")
+
+
+def _envelope(message: str, type: str, code: str) -> dict[str, Any]:
     return {"error": {"message": message, "type": type, "param": None, "code": code, "details": {}}}

@@ -22,7 +22,7 @@ from enginehouse.http.framing import (
     head_too_large,
     head_without_upgrade,
 )
-from enginehouse.http.inbound import Inbound, last_response
+from enginehouse.http.inbound import Inbound
 from enginehouse.http.server import HttpServer
 from enginehouse.relay.attempts.attempt import NEVER
 from enginehouse.relay.heads import AlikeHeads, KnownHead
@@ -473,7 +473,7 @@ class ClientConnection:
             self._break_off()
             return
         if not self._reads_rest():
-            self._transport.write(last_response(error, self._admission.date()))
+            self._transport.write(self.server.last_response(self._url, error))
         self._transport.close()
         if last is not None and last.stream is not None:
             last.stream.disconnect()

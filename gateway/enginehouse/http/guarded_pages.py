@@ -43,7 +43,7 @@ class CallerPages(BaseRoute):
         try:
             caller = self._admit(_headers_of(scope))
         except RequestError as error:
-            await refuse(scope, receive, send, error)
+            await refuse(scope, receive, send, error, scope["app"].state.paths)
         else:
             await self._answer(scope, receive, send, caller)
 

@@ -9,8 +9,6 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import Final
 
-import msgspec
-
 from enginehouse.aio.write_batch import BatchedTransport
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
@@ -34,11 +32,10 @@ def status_line(status: int) -> bytes:
     return _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
 
 
-def last_response(error: RequestError, date: bytes) -> bytes:
-    """The whole response with ``error`` after which the connection closes. ``date``: a header line."""
-    body = msgspec.json.encode(error.envelope())
+def last_response(status: int, body: bytes, date: bytes) -> bytes:
+    """The whole response with an error after which the connection closes. ``date``: a header line."""
     framing = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
-    return status_line(error.status) + date + framing + body
+    return status_line(status) + date + framing + body
 
 
 class DateLine:

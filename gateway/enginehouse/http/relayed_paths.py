@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, unquote
 
 from starlette.routing import compile_path
@@ -17,6 +18,7 @@ from enginehouse.http.admission import FORM_PATHS, Admission
 from enginehouse.http.inbound import Opens
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.protocols import ClientProtocol
+from enginehouse.relay.events.stream_form import form_of_protocol, stream_form
 from enginehouse.relay.jobs.engine_job import EngineCall, EngineJob
 from enginehouse.relay.jobs.form_job import FormJob
 from enginehouse.routing.body.form import is_form
@@ -59,22 +61,27 @@ class UpstreamAddress(NamedTuple):
 
 
 class RelayedPaths:
-    """Finds out which requests engines answer.
+    """Finds out which requests engines answer, and in which form the gateway tells an error.
 
-    ``protocols``: those that translate requests at paths with parts such as ``{model:path}``. ``aliases`` returns the
-    current aliases, ``never_load_for`` the patterns of the paths below ``/upstream/`` for which no model is loaded.
+    ``protocols`` may have paths with parts such as ``{model:path}``. ``aliases`` returns the current aliases,
+    ``never_load_for`` the patterns of the paths below ``/upstream/`` for which no model is loaded.
     """
 
     def __init__(
         self,
         admission: Admission,
-        protocols: Iterable[ClientProtocol],
+        protocols: Collection[ClientProtocol],
         aliases: Callable[[], Aliases],
         never_load_for: Callable[[], Sequence[str]],
     ) -> None:
         self._admission = admission
         self._patterns = [
             (compile_path(path)[0], protocol) for protocol in protocols for path in protocol.paths if "{" in path
+        ]
+        self._owned = [
+            (re.compile(compile_path(path)[0].pattern.removesuffix("$") + "(/|$)"), protocol)
+            for protocol in protocols
+            for path in (*protocol.paths, *(page for _, page in protocol.pages), *protocol.other_paths)
         ]
         self._aliases = aliases
         self._never_load_for = never_load_for
@@ -85,6 +92,14 @@ class RelayedPaths:
         posts = hot or path in FORM_PATHS or any(pattern.match(path) for pattern, _ in self._patterns)
         pages = _PAGE_METHODS if path in ENGINE_PAGES else ()
         return (*pages, "POST") if posts else pages
+
+    def error(self, path: str, status: int, envelope: dict[str, Any]) -> bytes:
+        """The body of an error at ``path``, in the form of the protocol whose path it is or is below."""
+        owned = [(found.end(), protocol) for pattern, protocol in self._owned if (found := pattern.match(path))]
+        if not owned:
+            return stream_form(path).error_body(status, envelope)
+        _, protocol = max(owned, key=itemgetter(0))
+        return form_of_protocol(path, protocol).error_body(status, envelope)
 
     def find(self, method: bytes, target: Target, headers: Headers) -> Relayed | None:
         """How an engine gets the request; ``None`` if none does. Raises ``InvalidRequest``."""

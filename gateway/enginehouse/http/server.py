@@ -119,6 +119,12 @@ class HttpServer:
         except RequestError as error:
             inbound.refuse(error)
 
+    def last_response(self, url: bytes, error: RequestError) -> bytes:
+        """The whole response to a request for ``url``, as far as that is known, after which the connection closes."""
+        path = url.partition(b"?")[0].decode("latin-1")
+        body = self._paths.error(path, error.status, error.envelope())
+        return last_response(error.status, body, self.admission.date())
+
     def open_web_socket(self, transport: asyncio.Transport, url: bytes, headers: Headers, behind: bytes) -> None:
         """Hand a connection whose client asks for a WebSocket to the plugin that serves these, or refuse it.
 
@@ -128,7 +134,7 @@ class HttpServer:
         found = admission.relay.context.web_sockets
         if found is None:
             error = NotFound("No enabled plugin serves WebSockets: enable the plugin 'web_sockets'")
-            transport.write(last_response(error, admission.date()))
+            transport.write(self.last_response(url, error))
             transport.close()
             return
         target = read_target(url)

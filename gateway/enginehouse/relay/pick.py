@@ -9,7 +9,6 @@ from enginehouse.domain.errors import ModelNotFound, NoHealthyBackend, RequestEr
 from enginehouse.domain.replica import ReplicaState, Route, Snapshot, SomeBackends
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.relay.attempts.attempt import Attempt
-from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.heads import AnswerHead, error_lines
 from enginehouse.relay.jobs.job import InferenceJob, Suspects
 from enginehouse.relay.request import CLIENT_LEFT, LiveRequests, Request
@@ -99,7 +98,7 @@ class Pick(Request):
         self._fallbacks = fallbacks
         self.address = address
         self._caller: AdmittedCaller | None = None
-        self._form = stream_form(job.path)
+        self._form = job.context.form(job.path)
         self._meter: AnswerMeter | None = None
         self._suspects: Suspects = ()
         live_requests.begin(self)

@@ -18,7 +18,6 @@ from enginehouse.relay.attempts.answer_judge import AnswerJudge
 from enginehouse.relay.attempts.attempt import Attempt, client_error, defect
 from enginehouse.relay.attempts.hedge import Hedge
 from enginehouse.relay.events.stream_check import BrokenStream
-from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.heads import ATTEMPTS, AnswerHead, origin_lines, wants_cache_line
 from enginehouse.relay.jobs.continuation_job import ContinuationJob, JoinedReply
 from enginehouse.relay.jobs.job import Job
@@ -53,7 +52,7 @@ class RelayedRequest(Request):
 
     def __init__(self, job: Job, writer: ResponseWriter, live_requests: LiveRequests) -> None:
         super().__init__(job, live_requests)
-        self.reply = Reply(writer, stream_form(job.path))
+        self.reply = Reply(writer, job.context.form(job.path))
         self.address = writer.address
         if job.trace is not None:
             self.reply.captured = job.trace.captured

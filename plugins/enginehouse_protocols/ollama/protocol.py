@@ -120,6 +120,7 @@ class Ollama(Protocol):
     name: ClassVar[str] = "ollama"
     paths = tuple(_REQUESTS)
     pages = tuple(PAGES)
+    other_paths = tuple(f"/api/{name}" for name in ("blobs", "copy", "create", "delete", "pull", "push"))
 
     def translate(self, request: ProtocolRequest) -> Translation:
         form, ask = _REQUESTS[request.path]

@@ -10,6 +10,13 @@ from enginehouse.domain.errors import ShuttingDown
 from enginehouse.http.application import refuse
 
 
+class FakePaths:
+    """Has no protocols."""
+
+    def error(self, path: str, status: int, envelope: dict[str, Any]) -> bytes:
+        return b"{}"
+
+
 @pytest.mark.parametrize(
     ("scope", "start"),
     [
@@ -29,6 +36,7 @@ async def test_a_refusal_says_when_to_come_again(scope: dict[str, Any], start: s
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await refuse(scope, receive, send, ShuttingDown("The gateway stops"))
+    paths: Any = FakePaths()
+    await refuse({**scope, "path": "/x"}, receive, send, ShuttingDown("The gateway stops"), paths)
     assert (sent[0]["type"], sent[0]["status"]) == (start, 503)
     assert (b"retry-after", b"1") in sent[0]["headers"]

@@ -22,6 +22,7 @@ _WITH_WORKERS = frozenset(
     for topic in (
         "endpoints",
         "engine_errors",
+        "error_forms",
         "filters",
         "history",
         "limited",

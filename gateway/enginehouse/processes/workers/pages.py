@@ -12,6 +12,7 @@ from typing import Any, Final
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from enginehouse.http.application import refuse
+from enginehouse.http.relayed_paths import RelayedPaths
 from enginehouse.processes.workers.channel import Send as Call
 from enginehouse.relay.relay import shutting_down
 
@@ -36,8 +37,9 @@ _CARRIED: Final = (
 class OwnerPages:
     """The worker's side, an ASGI application: each request for a page of the owner is answered there."""
 
-    def __init__(self, send: Call) -> None:
+    def __init__(self, send: Call, paths: RelayedPaths) -> None:
         self._send = send
+        self._paths = paths
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Queue[dict[str, Any] | None]] = {}
         self._gone = False
@@ -60,7 +62,7 @@ class OwnerPages:
             del self._answers[number]
             self._send(PageAnswers.page_in, number, {"type": "http.disconnect"})
         if not begun and scope["type"] == "http":
-            await refuse(scope, receive, send, shutting_down())
+            await refuse(scope, receive, send, shutting_down(), self._paths)
 
     def page_out(self, page: int, message: dict[str, Any] | None) -> None:
         """Send the client of a page an ASGI message; ``None`` after the last one."""

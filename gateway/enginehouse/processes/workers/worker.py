@@ -148,7 +148,7 @@ class Worker:
         room.join_others(RoomTurns(board, number, room.plan, room.models))
         path.open(Path(first.folder), lambda counted: channel.send(ReportDesk.take_counted, counted))
         self._reporter = Reporter(path, self.queues.number)
-        self.pages = OwnerPages(channel.send)
+        self.pages = OwnerPages(channel.send, path.paths)
         self._tasks = BackgroundTasks()
         self._events: RequestEvents | None = None
         self._hangs = False

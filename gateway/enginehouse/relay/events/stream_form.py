@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from enginehouse.domain.errors import ContextLengthExceeded
+from enginehouse.interfaces.protocols import ClientProtocol
 from enginehouse.telemetry.counted_answers import WholeChoice
+
+_log = logging.getLogger(__name__)
 
 _ANTHROPIC_TYPES = {
     400: "invalid_request_error",
@@ -179,3 +183,17 @@ class _Forms(dict[str, StreamForm]):
 
 stream_form: Final = _Forms(_FORMS).__getitem__
 """The form of the endpoint at a path."""
+
+
+def form_of_protocol(path: str, protocol: ClientProtocol) -> StreamForm:
+    """The form of the endpoint at ``path``, with the errors of the ``protocol`` whose path it is."""
+    form = stream_form(path)
+
+    def error(status: int, envelope: dict[str, Any]) -> object:
+        try:
+            return msgspec.Raw(protocol.error(status, envelope))
+        except Exception:
+            _log.exception("The protocol of %s failed to tell an error", path)
+            return form.error(status, envelope)
+
+    return form._replace(error=error)
