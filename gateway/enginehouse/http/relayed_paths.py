@@ -170,7 +170,8 @@ class RelayedPaths:
         def admit(headers: Headers) -> AdmittedCaller | None:
             caller = self._admission.admit_direct(headers)
             if call.is_named and not call.model:
-                raise InvalidRequest("The query has no 'model': name the model, as in /props?model=NAME", param="model")
+                path = call.target.partition("?")[0]
+                raise InvalidRequest(f"The query has no 'model': name it, as in {path}?model=NAME", param="model")
             check_path(call.target)
             return caller
 
@@ -193,5 +194,6 @@ def content_length(headers: Headers) -> int | None:
 
 def _page_call(target: Target, method: str = "GET") -> EngineCall:
     query = target.query.decode("latin-1")
-    model = parse_qs(query).get("model", [""])[0]
-    return EngineCall(model, method, f"{target.path}?{query}", is_named=True)
+    asked = parse_qs(query)
+    loads = asked.get("autoload", ["true"])[0] in ("true", "1")  # as llama-server's router reads it
+    return EngineCall(asked.get("model", [""])[0], method, f"{target.path}?{query}", loads, is_named=True)

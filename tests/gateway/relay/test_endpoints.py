@@ -59,6 +59,15 @@ async def test_a_page_of_one_models_engine(path: str, house: OpenGateway, engine
     assert (await gateway.ask(gateway.get(f"{path}?model=gone"))).status == 404
 
 
+@pytest.mark.parametrize("value", ["false", "0"])
+async def test_a_page_of_an_engine_loads_no_model_if_its_client_says_so(
+    house: OpenGateway, engine: StartEngine, value: str
+) -> None:
+    gateway = await house(await engine(), models={"cold": {"command": "engine ${port}"}})
+    reply = await gateway.ask(gateway.get(f"/props?model=cold&autoload={value}"))
+    assert (reply.status, reply.code) == (409, "not_loaded")
+
+
 async def test_the_model_list_has_names_descriptions_and_states(house: OpenGateway, engine: StartEngine) -> None:
     gateway = await house(await engine(), models={"m": {"name": "Model M", "description": "for tests"}})
     [card] = read(await gateway.ask(gateway.get("/v1/models")))["data"]

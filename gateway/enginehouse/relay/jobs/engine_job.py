@@ -72,9 +72,9 @@ class EngineJob(Job):
         """Also raises ``NotLoaded``, and ``Forbidden`` if every engine of the model serves a forbidden one too."""
         route = super().route(failed)
         if not self.loads and route.chosen.state is not ReplicaState.READY:
+            why = "" if self.call.is_named else " (scheduling.never_load_for)"
             raise NotLoaded(
-                f"Model '{self.call.model}' is not loaded, and a request for {self.call.target} does not load it "
-                "(scheduling.never_load_for)"
+                f"Model '{self.call.model}' is not loaded, and a request for {self.call.target} does not load it{why}"
             )
         return route
 
