@@ -125,8 +125,8 @@ def generate(body: GenerateBody, model: str) -> Translation:
         return GenerateAnswer(body.model, _loading(model), keep_alive, loads=True)
     ItemCount().add(len(body.images or ()))
     fields = _fields(body, model)
-    if body.raw or body.suffix is not None:
-        put(fields, prompt=body.prompt or "", suffix=body.suffix)
+    if body.raw or body.suffix:  # Ollama's own client sends an empty one with every prompt
+        put(fields, prompt=body.prompt or "", suffix=body.suffix or None)
         return GenerateAnswer(body.model, fields, keep_alive, path=COMPLETIONS)
     turns = [Turn("system", body.system)] if body.system else []
     fields["messages"] = list(_messages([*turns, Turn("user", body.prompt, images=body.images)]))

@@ -362,6 +362,12 @@ def test_only_a_positive_number_limits_an_answer_of_ollama(amount: int) -> None:
     assert "max_tokens" not in chat
 
 
+def test_an_empty_suffix_of_ollama_is_none() -> None:
+    made = translated(Ollama(), "/api/generate", {"model": "m", "prompt": "hi", "suffix": "", "images": [PNG]})
+    assert made.path == "/v1/chat/completions"
+    assert [part["type"] for part in asked(made)["messages"][0]["content"]] == ["text", "image_url"]
+
+
 def test_options_of_ollama_without_a_value_are_left_out() -> None:
     chat = asked(translated(Ollama(), "/api/chat", OLLAMA | {"options": {"num_predict": None, "seed": None}}))
     assert not chat.keys() & {"max_tokens", "seed"}
