@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, ClassVar, Final
 
 import msgspec
 
-from enginehouse_kit.protocols import ChatPiece, Envelope, Protocol, ProtocolRequest, Translation, TypedAnswer
+from enginehouse import InvalidRequest
+from enginehouse_kit.protocols import ChatPiece, Envelope, Native, Protocol, ProtocolRequest, Translation, TypedAnswer
 from enginehouse_protocols.engine_chat import read_usage
 from enginehouse_protocols.fields import event_bytes, number, read
 from enginehouse_protocols.messages.answer import CountedTokens, MessageTranslation, error_object, usage_object
-from enginehouse_protocols.messages.request import MessagesBody, chat_fields
+from enginehouse_protocols.messages.request import MessagesBody, chat_fields, check_thread
 
+
+class _Threaded(msgspec.Struct):
+    thread: Any = None
+
+
+_threaded: Final = msgspec.json.Decoder(_Threaded).decode
 _FINISHES: Final = {"max_tokens": "length"}
 _REASONS: Final = {"length": "max_tokens"}
 _OF_PROMPTS: Final = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
@@ -32,7 +40,16 @@ class Messages(Protocol):
         body = read(request.body, MessagesBody)
         if request.path.endswith("/count_tokens"):
             return CountedTokens(chat_fields(body) | {"max_tokens": 1, "stream": False})
+        if body.compaction is not None:
+            raise InvalidRequest("Only Anthropic does a 'compaction': leave it out", param="compaction")
         return MessageTranslation(body.model, chat_fields(body))
+
+    def native(self, request: ProtocolRequest) -> Native:
+        """Nobody knows which engine has a thread, and most engines would lose it without a word."""
+        if b'"thread"' in request.body:
+            with suppress(ValueError, RecursionError):  # the engine refuses such a body
+                check_thread(_threaded(request.body).thread)
+        return Native()
 
     def typed_answer(self, path: str) -> TypedAnswer | None:
         return None if path.endswith("/count_tokens") else MessageEvents()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any, Final, Literal
 
 import msgspec
@@ -39,10 +40,10 @@ _LEFT_OUT: Final = frozenset(
         "mcp_tool_result",
         "tool_reference",
         "container_upload",
-        "compaction",
     }
 )
 """Blocks of the history that only Anthropic can read, or that only its own tools have made. So are other results."""
+_SUMMARY: Final = "compaction"
 _IS_CLOSED: Final = "The engine has no content of type '{}': send its text, or images of its pages"
 
 
@@ -154,6 +155,18 @@ class MessagesBody(msgspec.Struct):
     output_format: Format | None = None
     metadata: Metadata | None = None
     mcp_servers: list[Any] | None = None
+    thread: Any = None
+    compaction: Any = None
+
+
+def check_thread(thread: Any) -> None:
+    """Refuse a conversation that a server is to keep, in the words for which Anthropic's SDK sends all of it."""
+    if thread is not None:
+        raise InvalidRequest(
+            "The gateway keeps no threads: send the whole conversation in 'messages', without 'thread'",
+            param="thread",
+            details={"error_code": "thread_unsupported_request"},
+        )
 
 
 def chat_fields(body: MessagesBody) -> dict[str, Any]:
@@ -163,6 +176,7 @@ def chat_fields(body: MessagesBody) -> dict[str, Any]:
     """
     if body.mcp_servers:
         raise InvalidRequest("Only Anthropic asks the servers of 'mcp_servers': leave them out", param="mcp_servers")
+    check_thread(body.thread)
     count = ItemCount()
     count.add(len(body.messages) + len(body.tools or ()))
     messages: list[dict[str, Any]] = []
@@ -199,7 +213,7 @@ def chat_fields(body: MessagesBody) -> dict[str, Any]:
 def _messages(body: MessagesBody, count: ItemCount) -> Iterator[dict[str, Any]]:
     if body.system and (system := _system(body.system)):
         yield {"role": "system", "content": system}
-    for turn in body.messages:
+    for turn in _joined_turns(body.messages):
         if turn.content is None or isinstance(turn.content, str):
             yield {"role": turn.role, "content": turn.content or ""}
             continue
@@ -208,6 +222,33 @@ def _messages(body: MessagesBody, count: ItemCount) -> Iterator[dict[str, Any]]:
             yield _assistant(turn.content)
         else:
             yield from _user(turn.role, turn.content, count)
+
+
+def _joined_turns(turns: Iterable[Turn]) -> Iterator[Turn]:
+    """The turns, of which those of one role in a row are one, as for Anthropic: many templates take no two."""
+    for role, group in groupby(_without_summaries(turns), key=lambda turn: turn.role):
+        first, *others = group
+        if not others or role == "system":
+            yield from (first, *others)
+        else:
+            yield Turn(role, [block for turn in (first, *others) for block in _blocks(turn.content)])
+
+
+def _without_summaries(turns: Iterable[Turn]) -> Iterator[Turn]:
+    """The turns, with summaries of earlier ones as turns of the user: many templates take no other first."""
+    for turn in turns:
+        if turn.role != "assistant" or not isinstance(turn.content, list):
+            yield turn
+            continue
+        summaries = [block for block in turn.content if block.type == _SUMMARY]
+        if summaries:
+            yield Turn("user", summaries)
+        if len(summaries) < len(turn.content):
+            yield Turn(turn.role, [block for block in turn.content if block.type != _SUMMARY])
+
+
+def _blocks(content: str | list[Block] | None) -> list[Block]:
+    return content if isinstance(content, list) else [Block("text", content)] if content else []
 
 
 def _system(content: str | Sequence[Block]) -> str:
@@ -275,6 +316,8 @@ def _parts(block: Block, count: ItemCount) -> Iterator[dict[str, Any]]:
         yield from _document(block, block.source, count)
     elif block.type == "search_result":
         yield from (*_title(block), *_content(block.content, count))
+    elif block.type == _SUMMARY:
+        yield from (part for part in _content(block.content, count) if part.get("text"))
     elif block.type in _LEFT_OUT or block.type.endswith("_tool_result"):
         _log.debug("A block of type '%s' is left out: a chat cannot express it", block.type)
     else:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from enginehouse import InvalidRequest
 from enginehouse.errors import UpstreamError
-from enginehouse_kit.protocols import Protocol, ProtocolRequest, Translation
+from enginehouse_kit.protocols import Native, Protocol, ProtocolRequest, Translation
 from enginehouse_protocols.messages.protocol import Messages
 from enginehouse_protocols.ollama.protocol import Ollama
 from enginehouse_protocols.responses.protocol import Responses
@@ -116,6 +116,62 @@ def test_an_effort_that_no_engine_knows_is_refused_by_name(
 ) -> None:
     with pytest.raises(InvalidRequest, match="vast"):
         translated(protocol, path, {"model": "m", "messages": [{"role": "user", "content": "hi"}], **fields})
+
+
+@pytest.mark.parametrize("speaks", [False, True])
+@pytest.mark.parametrize("type", ["create", "continue"])
+def test_a_thread_is_refused_as_anthropics_sdk_reads_it(type: str, speaks: bool) -> None:
+    thread = {"type": type, "previous_message_id": "msg_1"}
+    body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}], "thread": thread}
+    request = ProtocolRequest("/v1/messages", json.dumps(body).encode(), lambda name: name == "m")
+    with pytest.raises(InvalidRequest, match="keeps no threads") as refused:
+        Messages().native(request) if speaks else Messages().translate(request)
+    error = json.loads(Messages().error(400, refused.value.envelope()))["error"]
+    assert error["details"] == {"error_code": "thread_unsupported_request"}
+
+
+@pytest.mark.parametrize("said", [{}, {"thread": None}, {"metadata": {"user_id": '"thread"'}}])
+def test_a_message_without_a_thread_reaches_an_engine_that_speaks_the_protocol(said: dict[str, Any]) -> None:
+    body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "a thread"}], **said}
+    request = ProtocolRequest("/v1/messages", json.dumps(body).encode(), lambda name: name == "m")
+    assert Messages().native(request) == Native()
+    assert isinstance(Messages().translate(request), Translation)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_the_summary_of_earlier_turns_is_the_users(alone: bool) -> None:
+    summary = {"type": "compaction", "content": "we built a shed", "signature": "s"}
+    failed = {"type": "compaction", "content": None}
+    more = [] if alone else [{"type": "text", "text": "Next?"}]
+    turns = [{"role": "assistant", "content": [failed, summary, *more]}, {"role": "user", "content": "A fence"}]
+    chat = asked(message(*turns))["messages"]
+    if alone:
+        assert chat == [{"role": "user", "content": "we built a shed\nA fence"}]
+    else:
+        said = ["we built a shed", "Next?", "A fence"]
+        assert [turn["role"] for turn in chat] == ["user", "assistant", "user"]
+        assert [turn["content"] for turn in chat] == said
+
+
+def test_turns_of_one_role_in_a_row_are_one() -> None:
+    call = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "a", "content": "1"}
+    chat = asked(
+        message(
+            {"role": "user", "content": "one"},
+            {"role": "user", "content": [{"type": "text", "text": "two"}, image()]},
+            {"role": "assistant", "content": "so"},
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": "wait"},
+            {"role": "user", "content": [result]},
+            {"role": "system", "content": "x"},
+            {"role": "system", "content": "y"},
+        )
+    )["messages"]
+    assert [turn["role"] for turn in chat] == ["user", "assistant", "tool", "user", "system", "system"]
+    assert [part["type"] for part in chat[0]["content"]] == ["text", "text", "image_url"]
+    assert (chat[1]["content"], chat[1]["tool_calls"][0]["id"]) == ("so", "a")
+    assert (chat[2]["content"], chat[3]["content"]) == ("1", "wait")
 
 
 def image() -> dict[str, Any]:

@@ -24,6 +24,7 @@ from tests.plugins.protocols.generated.client_requests import (
     as_ollama,
     as_response,
     expected,
+    joined_turns,
     summary,
     talk,
 )
@@ -40,9 +41,18 @@ def chat(protocol: Protocol, path: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def check(
-    asked: Talk, made: dict[str, Any], *, images: bool, limit: int | None, chooses: bool, is_response: bool = False
+    asked: Talk,
+    made: dict[str, Any],
+    *,
+    images: bool,
+    limit: int | None,
+    chooses: bool,
+    is_message: bool = False,
+    is_response: bool = False,
 ) -> None:
     wanted = expected(asked, is_response=is_response)
+    if is_message:
+        wanted = joined_turns(wanted)
     found = summary(made["messages"])
     if not images:  # of results, which Ollama's tools cannot have
         wanted = [turn for turn in wanted if turn[1] or turn[3] or turn[0] != "user"]
@@ -65,7 +75,8 @@ def try_talk(seed: int) -> None:
 
 def _try(asked: Talk, rng: Random) -> None:
     message = as_message(asked, rng)
-    check(asked, chat(MESSAGES, "/v1/messages", message), images=True, limit=asked.limit or 9, chooses=True)
+    made = chat(MESSAGES, "/v1/messages", message)
+    check(asked, made, images=True, limit=asked.limit or 9, chooses=True, is_message=True)
     response = as_response(asked, rng)
     made = chat(RESPONSES, "/v1/responses", response)
     check(asked, made, images=True, limit=asked.limit, chooses=True, is_response=True)
