@@ -60,8 +60,11 @@ class ResponseTranslation(ChatTranslation, BlockWriter):
         return b"".join([*events, self._event(f"response.{response['status']}", {"response": response})])
 
     def error_event(self, status: int, envelope: Envelope) -> bytes:
-        """Both forms of the end: Codex knows only ``response.failed``, and ``error`` makes OpenAI's SDK raise."""
-        error = envelope["error"]
+        """Both forms of the end: Codex knows only ``response.failed``, and ``error`` makes OpenAI's SDK raise.
+
+        The SDK knows no end of a response that was not created.
+        """
+        begun, error = [*self._beginning()], envelope["error"]
         fields = {name: error.get(name) for name in ("code", "message", "param")}
         usual = "server_error" if status >= 500 else "invalid_prompt"
         failed = {
@@ -69,7 +72,8 @@ class ResponseTranslation(ChatTranslation, BlockWriter):
             "message": fields["message"],
         }
         response = self._response | {"status": "failed", "error": failed, "output": list(self._output)}
-        return self._event("response.failed", {"response": response}) + self._event("error", {**fields, "error": error})
+        failed_event = self._event("response.failed", {"response": response})
+        return b"".join([*begun, failed_event, self._event("error", {**fields, "error": error})])
 
     def _ended(self) -> dict[str, Any]:
         blocks = self._blocks

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from enginehouse.errors import LoadFailed
+from tests.support.launched_engine import Launch
 from tests.support.noted_records import NotedRecords
 from tests.support.raw_client import RawResponse
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
@@ -233,6 +235,23 @@ async def test_a_stream_of_responses_that_breaks_says_so_twice(
     assert [event["type"] for event in events[-2:]] == ["response.failed", "error"]
     assert events[-2]["response"]["error"]["message"] == events[-1]["message"]
     assert isinstance(events[-2]["response"]["error"]["code"], str)
+
+
+@pytest.mark.parametrize("native", [True, False])
+async def test_a_response_that_fails_before_it_began_is_created_for_openais_sdk(
+    house: OpenGateway, engine: StartEngine, launched: Launch, native: bool
+) -> None:
+    gateway = await house(await engine(), models={MODEL: {} if native else {"endpoints": []}})
+    managed, client = launched(gateway, "a"), await gateway.client()
+    client.send(gateway.post({"input": "hi"}, path="/v1/responses", stream=True))
+    await managed.starting()
+    gateway.pass_time(16)
+    await managed.does_not_start(LoadFailed("no memory"))
+    told = (await client.reply()).body.decode().split("\n")
+    created, *_, failed, error = [json.loads(line[6:]) for line in told if line.startswith("data: ")]
+    assert [created["type"], failed["type"], error["type"]] == ["response.created", "response.failed", "error"]
+    assert created["response"]["status"] == "in_progress"
+    assert "no memory" in error["message"]
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {

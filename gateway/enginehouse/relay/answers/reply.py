@@ -266,7 +266,7 @@ class Reply:
         if not self.status:
             self._start()
         if self._stream:
-            self.end(self.form.error_event(error.status, error.envelope()))
+            self.end(self.form.error_event(error.status, error.envelope(), begun=self.measure()[0] > 0))
         else:
             self.writer.abort()
 
@@ -330,7 +330,7 @@ class MismatchedReply(Reply):
         theirs = details.get("error") if isinstance(details, dict) else None
         if isinstance(theirs, dict):
             envelope["error"] |= {name: theirs[name] for name in _ERROR_FIELDS if name in theirs}
-        self.end(self.form.error_event(self.status, envelope))
+        self.end(self.form.error_event(self.status, envelope, begun=False))
         return None
 
 

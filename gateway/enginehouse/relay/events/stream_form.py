@@ -96,8 +96,9 @@ class StreamForm(NamedTuple):
     ``last``: the values of ``type`` in an event that may be the last one. ``ends_as_done``: ``[DONE]`` is the last one.
     ``is_checked``: a stream must end with one of them. ``failed``: the values of ``type`` in an engine's own error
     event. ``error`` makes the error object of a status and OpenAI's envelope; ``event`` that of an error event, if it
-    differs; ``before_error`` makes what comes before it. ``plain`` decodes events that are surely neither the last one
-    nor an error, and raises ``ValueError`` for any others. ``ping``: what clients pass over.
+    differs; ``before_error`` makes what comes before it, given whether the stream has begun. ``plain`` decodes events
+    that are surely neither the last one nor an error, and raises ``ValueError`` for any others. ``ping``: what clients
+    pass over.
     """
 
     error: Callable[[int, dict[str, Any]], object]
@@ -107,17 +108,17 @@ class StreamForm(NamedTuple):
     ends_as_done: bool = False
     plain: Callable[[bytes], object] = msgspec.json.Decoder(_Chunk).decode
     is_checked: bool = True
-    before_error: Callable[[int, dict[str, Any]], bytes] | None = None
+    before_error: Callable[[int, dict[str, Any], bool], bytes] | None = None
     ping: bytes = PING
 
     def error_body(self, status: int, envelope: dict[str, Any]) -> bytes:
         """The body of a response that is an error."""
         return msgspec.json.encode(self.error(status, envelope))
 
-    def error_event(self, status: int, envelope: dict[str, Any]) -> bytes:
-        """The end of a stream that failed."""
+    def error_event(self, status: int, envelope: dict[str, Any], *, begun: bool) -> bytes:
+        """The end of a stream that failed. ``begun``: its client has an event."""
         error = b"event: error\ndata: %s\n\n" % msgspec.json.encode(self.event(status, envelope))
-        return error if self.before_error is None else self.before_error(status, envelope) + error
+        return error if self.before_error is None else self.before_error(status, envelope, begun) + error
 
 
 def _openai(status: int, envelope: dict[str, Any]) -> object:
@@ -141,12 +142,17 @@ def _of_responses(status: int, envelope: dict[str, Any]) -> object:
     return {**event, "sequence_number": 0, "error": error}
 
 
-def _failed_response(status: int, envelope: dict[str, Any]) -> bytes:
-    """The other end of OpenAI's Responses: Codex knows no ``error`` event."""
+def _failed_response(status: int, envelope: dict[str, Any], begun: bool) -> bytes:
+    """The other end of OpenAI's Responses: Codex knows no ``error`` event, and OpenAI's SDK no end without a beginning."""
     error = {"code": str(envelope["error"]["code"]), "message": envelope["error"]["message"]}
-    response = {"id": "", "object": "response", "status": "failed", "error": error, "output": []}
-    event = {"type": "response.failed", "sequence_number": 0, "response": response}
-    return b"event: response.failed\ndata: %s\n\n" % msgspec.json.encode(event)
+    created = b"" if begun else _response_event("created", status="in_progress", error=None)
+    return created + _response_event("failed", status="failed", error=error)
+
+
+def _response_event(type: str, **fields: Any) -> bytes:
+    response = {"id": "", "object": "response", "output": [], **fields}
+    event = {"type": f"response.{type}", "sequence_number": 0, "response": response}
+    return b"event: response.%s\ndata: %s\n\n" % (type.encode(), msgspec.json.encode(event))
 
 
 CHUNKED: Final = frozenset({"/v1/chat/completions", "/v1/completions"})
