@@ -143,7 +143,10 @@ def test_the_summary_of_earlier_turns_is_the_users(alone: bool) -> None:
     summary = {"type": "compaction", "content": "we built a shed", "signature": "s"}
     failed = {"type": "compaction", "content": None}
     more = [] if alone else [{"type": "text", "text": "Next?"}]
-    turns = [{"role": "assistant", "content": [failed, summary, *more]}, {"role": "user", "content": "A fence"}]
+    turns: list[dict[str, Any]] = [
+        {"role": "assistant", "content": [failed, summary, *more]},
+        {"role": "user", "content": "A fence"},
+    ]
     chat = asked(message(*turns))["messages"]
     if alone:
         assert chat == [{"role": "user", "content": "we built a shed\nA fence"}]

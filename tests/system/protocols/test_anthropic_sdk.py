@@ -65,6 +65,24 @@ def test_tools_are_called_and_their_results_go_back(client: anthropic.Anthropic,
     assert again.usage.output_tokens == 4
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+def test_the_tool_runner_sends_the_whole_conversation(client: anthropic.Anthropic, streamed: bool) -> None:
+    """It first asks for a thread that the server would keep, and then sends only what is new."""
+    import anthropic
+
+    @anthropic.beta_tool
+    def weather(city: str) -> str:
+        """tells the weather"""
+        return f"sunny in {city}"
+
+    asked: Any = {"model": "m", "max_tokens": 60, "tool_choice": {"type": "any"}, "messages": HELLO}
+    runner: Any = client.beta.messages.tool_runner(**asked, tools=[weather], max_iterations=2, stream=streamed)
+    found = [each.get_final_message() if streamed else each for each in runner]
+    first, second = [each.usage.input_tokens + (each.usage.cache_read_input_tokens or 0) for each in found]
+    assert {each.content[0].name for each in found} == {"weather"}
+    assert second > first
+
+
 def test_errors_are_anthropics(client: anthropic.Anthropic) -> None:
     import anthropic
 

@@ -143,7 +143,7 @@ def _of_responses(status: int, envelope: dict[str, Any]) -> object:
 
 
 def _failed_response(status: int, envelope: dict[str, Any], begun: bool) -> bytes:
-    """The other end of OpenAI's Responses: Codex knows no ``error`` event, and OpenAI's SDK no end without a beginning."""
+    """The other end of OpenAI's Responses: Codex knows no ``error`` event, and OpenAI's SDK no end without a start."""
     error = {"code": str(envelope["error"]["code"]), "message": envelope["error"]["message"]}
     created = b"" if begun else _response_event("created", status="in_progress", error=None)
     return created + _response_event("failed", status="failed", error=error)
