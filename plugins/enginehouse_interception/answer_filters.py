@@ -10,8 +10,16 @@ import msgspec
 from enginehouse import RequestError
 from enginehouse.continuers import is_whole, read_events
 from enginehouse.errors import UpstreamError
-from enginehouse.middleware import HeldAnswer, data_of, lines_without, read_lines
-from enginehouse.runtime import plugin_failed
+from enginehouse.middleware import (
+    GuardRefused,
+    HeldAnswer,
+    blamed_request,
+    data_of,
+    lines_without,
+    message_of,
+    read_lines,
+    status_of,
+)
 from enginehouse_interception.stage import Stage
 from enginehouse_interception.stream_events import completed, encoded, events_of
 from enginehouse_kit.interceptors import Event
@@ -26,7 +34,7 @@ class AnswerFilters:
 
     - ``held``: where the beginning of an event waits that is too large for one piece.
     - ``chat``: it is the answer to a chat.
-    - ``reads``: one of them wants the events of a stream. ``takes_whole``: one wants other answers when they are whole.
+    - ``reads``: a stream is read for one of them. ``takes_whole``: one wants other answers when they are whole.
       ``listens``: one wants to know of silence.
     - ``problem``: the error that a filter has raised: the answer ends with it.
     - ``ended``: filters know how the answer ended. ``_told``: so many know of the end of a stream.
@@ -77,23 +85,26 @@ class AnswerFilters:
                 if data is None:
                     pieces.append(raw)
                 elif data == _DONE:
-                    pieces += (self._last_events(), raw)
+                    self._add_last(pieces)
+                    pieces.append(raw)
                 else:
-                    pieces.append(self._event(data, raw))
+                    self._add(data, raw, pieces)
             if last:
-                pieces.append(self._last_events())
+                self._add_last(pieces)
         except Exception as error:
-            self.fail(error)
-            return b"".join(pieces), error.with_traceback(None)
+            return self._refused(error, pieces)
         return b"".join(pieces), None
 
-    def silent(self, seconds: float) -> bytes:
-        """What the client gets of a stream that has been silent for so long. Raises what a filter raises."""
-        pieces = b""
-        for number, each in enumerate(self._stages):
-            if each.listens and (events := each.silent(seconds)):
-                pieces += self._encoded(self._through(self._completed(events, each), number + 1, 0), each)
-        return pieces
+    def silent(self, seconds: float) -> tuple[bytes, Exception | None]:
+        """As ``take``, what the client gets of a stream that has been silent for so long."""
+        pieces: list[bytes] = []
+        try:
+            for number, each in enumerate(self._stages):
+                if each.listens:
+                    _encode(self._through(each.silent(seconds, self._complete), number + 1, 0), pieces)
+        except Exception as error:
+            return self._refused(error, pieces)
+        return b"".join(pieces), None
 
     def whole(self, body: bytes, begin: int = 0) -> bytes | tuple[Awaitable[bytes], int]:
         """What the stages from ``begin`` on make of an answer that is whole. Raises ``RequestError``.
@@ -125,35 +136,37 @@ class AnswerFilters:
         problem = error if isinstance(error, RequestError) else UpstreamError("A filter of the answer failed")
         self.problem = problem.with_traceback(None)
 
-    def _event(self, data: bytes, raw: bytes) -> bytes:
+    def _refused(self, error: Exception, pieces: Sequence[bytes]) -> tuple[bytes, Exception]:
+        self.fail(error)
+        return b"".join(pieces), error.with_traceback(None)
+
+    def _add(self, data: bytes, raw: bytes, pieces: list[bytes]) -> None:
+        """Add what passes of an event to ``pieces``. Raises what a filter raises."""
         try:
             decoded = _object(data)
         except (ValueError, RecursionError):
-            return raw
+            pieces.append(raw)
+            return
         events = events_of(decoded)
         if events[0].kind == "error":
             error = decoded["error"]
             self.broken(error if isinstance(error, dict) else {"message": str(error), "code": None})
-            return raw
-        if "choices" in decoded or "content" in decoded:
+        elif "choices" in decoded or "content" in decoded:
             self._like = decoded
-        if self.ended:
-            return raw
-        passed = self._through(events, 0, len(raw))
+        passed = events if self.ended else self._through(events, 0, len(raw))
         if len(passed) == len(events) and all(one is other for one, other in zip(passed, events, strict=True)):
-            return raw
-        return self._encoded(passed, None)
+            pieces.append(raw)
+        else:
+            _encode(passed, pieces)
 
-    def _last_events(self) -> bytes:
-        """The events that filters add to a stream that ends as it should."""
+    def _add_last(self, pieces: list[bytes]) -> None:
+        """Add the events that filters add to a stream that ends as it should. Raises what a filter raises."""
         if self.ended:
-            return b""
-        pieces = []
+            return
         for number, each in enumerate(self._stages):
             self._told = number + 1
-            pieces.append(self._encoded(self._through(self._completed(each.end(), each), number + 1, 0), each))
+            _encode(self._through(each.end(self._complete), number + 1, 0), pieces)
         self.ended = True
-        return b"".join(pieces)
 
     def _through(self, events: Sequence[Event], begin: int, size: int) -> Sequence[Event]:
         """What passes of ``events`` through the stages from ``begin`` on."""
@@ -162,24 +175,27 @@ class AnswerFilters:
                 break
             passed: list[Event] = []
             for event in events:
-                said = stage.event(event, size)
-                passed += said if len(said) == 1 and said[0] is event else self._completed(said, stage)
+                passed += stage.event(event, size, self._complete)
             events = passed
         return events
 
-    def _completed(self, events: Sequence[Event], by: Stage) -> Sequence[Event]:
-        """What a filter has made, as the next one sees it."""
-        try:
-            return [completed(each, self._like, chat=self._chat) for each in events]
-        except (TypeError, ValueError) as error:
-            raise plugin_failed(by.terms.plugin, error) from error
+    def _complete(self, event: Event) -> Event:
+        """An event that a filter has made, as the next one sees it. Raises ``ValueError`` and the like for nonsense."""
+        made = completed(event, self._like, chat=self._chat)
+        encoded(made)  # here it is known which filter has made what is no JSON
+        return made
 
-    def _encoded(self, events: Sequence[Event], by: Stage | None) -> bytes:
-        try:
-            return b"".join([encoded(each) for each in events])
-        except (TypeError, ValueError, RecursionError) as error:
-            stage = by or next(each for each in self._stages if each.reads)
-            raise plugin_failed(stage.terms.plugin, error) from error
+
+def _encode(events: Sequence[Event], pieces: list[bytes]) -> None:
+    """Add ``events`` to the ``pieces`` of a stream. An error among them is raised: nothing follows it."""
+    for event in events:
+        error = event.data.get("error")
+        if event.kind == "error" or error is not None:
+            fields = error if isinstance(error, dict) else {}
+            code = str(fields.get("code") or GuardRefused.code)
+            message = message_of(fields.get("message") or error or event.text)
+            raise GuardRefused(blamed_request(error) or status_of(code), code, message)
+        pieces.append(encoded(event))
 
 
 def _changed(lines: bytes, status: int, by: Stage) -> bytes:

@@ -183,10 +183,10 @@ class FilteringWriter(PassingWriter):
     def tell_silence(self, now: float) -> None:
         """Tell filters how long the stream has been silent, and send what they make of that."""
         filters = self._filters
-        if filters is None or self.paused or filters.problem is not None:
+        if filters is None or self.paused or filters.problem is not None or filters.ended:
             return
         try:
-            self._write(filters.silent(now - self._last))
+            self._write(self._checked(*filters.silent(now - self._last)))
         except Exception as error:
             filters.fail(error)
             if self.exchange is not None:
@@ -198,7 +198,10 @@ class FilteringWriter(PassingWriter):
         """What passes of a piece of the stream. Raises what a filter raises, once what is before that is sent."""
         if self in self._listening and b"data:" in chunk:  # a heartbeat is silence too
             self._last = self._now()
-        passed, error = filters.take(chunk, last=last)
+        return self._checked(*filters.take(chunk, last=last))
+
+    def _checked(self, passed: bytes, error: Exception | None) -> bytes:
+        """What has ``passed``. Raises the ``error`` of a filter, once what is before it is sent."""
         if error is not None:
             self._write(passed)
             raise error

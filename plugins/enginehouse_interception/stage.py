@@ -38,6 +38,8 @@ Said = bytes | Answer | Join | None
 _LARGEST: Final = 64 << 20
 """Bytes of events that one filter may hold."""
 _FAILED: Final = object()
+Complete = Callable[[Event], Event]
+"""Makes an event whole that a filter has made. Raises ``ValueError`` and the like if it is nonsense."""
 
 
 class InForce(ChosenInterceptor):
@@ -150,8 +152,8 @@ def _is_line(text: str) -> bool:
 class Stage:
     """A filter on ``terms``. One that fails where requests pass is out of the way from then on.
 
-    ``reads``: it wants events. ``takes_whole``: it wants answers that are not streams when they are whole.
-    ``listens``: it wants to know of silence.
+    ``reads``: it wants events, or must know when a stream ends. ``takes_whole``: it wants answers that are not streams
+    when they are whole. ``listens``: it wants to know of silence.
     """
 
     __slots__ = ("_events", "_failed", "_filter", "_has", "_held", "_share", "listens", "reads", "takes_whole", "terms")
@@ -162,8 +164,8 @@ class Stage:
         kind: type = type(filter)
         self._has = has = _overridden(kind)
         self._events = "event" in has
-        self.reads = self._events or "end" in has
         self.listens = "silent" in has
+        self.reads = self._events or self.listens or "end" in has
         self.takes_whole = "whole" in has
         self._held: list[Event] = []
         self._share = EngineShare(memory, "answer", _LARGEST)
@@ -181,10 +183,10 @@ class Stage:
             return {}
         if isinstance(said, Mapping) and all(_is_header(name, value) for name, value in said.items()):
             return said
-        self._wrong(f"must return headers or None from head, got {shown(said)}")
+        self._fail(wrong_result(self.terms.plugin, f"must return headers or None from head, got {shown(said)}"))
         return {}
 
-    def event(self, event: Event, size: int) -> Sequence[Event]:
+    def event(self, event: Event, size: int, complete: Complete) -> Sequence[Event]:
         """What goes on of an event of ``size`` bytes."""
         if not self._events:
             return (event,)
@@ -196,17 +198,17 @@ class Stage:
             return ()
         if said is event or said is _FAILED:
             return (*self._released(), event) if self._held else (event,)
-        return self._in_place_of_held(said, (event,))
+        return self._in_place_of_held(said, complete, (event,))
 
-    def silent(self, seconds: float) -> Sequence[Event]:
+    def silent(self, seconds: float, complete: Complete) -> Sequence[Event]:
         """What the client gets after ``seconds`` without an event."""
         said = self._say("silent", self._filter.silent, seconds)
-        return () if said is None or said is _FAILED else self._in_place_of_held(said, ())
+        return () if said is None or said is _FAILED else self._in_place_of_held(said, complete)
 
-    def end(self) -> Sequence[Event]:
+    def end(self, complete: Complete) -> Sequence[Event]:
         """The last events."""
         said = self._say("end", self._filter.end) if "end" in self._has else None
-        return self._released() if said is None or said is _FAILED else self._in_place_of_held(said, ())
+        return self._released() if said is None or said is _FAILED else self._in_place_of_held(said, complete)
 
     def whole(self, body: bytes) -> bytes | Awaitable[bytes]:
         """What the filter makes of a whole answer, at once or as an awaitable."""
@@ -217,16 +219,16 @@ class Stage:
 
     def _whole(self, said: object, body: bytes) -> bytes:
         """The answer after what the filter has ``said`` about it."""
-        if isinstance(said, (bytes, dict)):
-            try:
+        try:
+            if isinstance(said, (bytes, dict)):
                 return self.terms.encoded(said)
-            except RequestError:
-                if not self.terms.passes:
-                    raise
-        elif isinstance(said, Refuse):
-            raise self.terms.refusal(said)
-        elif said is not None and said is not _FAILED:
-            self._wrong(f"must return bytes, a dict, Refuse or None from whole, got {shown(said)}")
+            if isinstance(said, Refuse):
+                raise self.terms.refusal(said)
+            if said is not None and said is not _FAILED:
+                problem = f"must return bytes, a dict, Refuse or None from whole, got {shown(said)}"
+                raise wrong_result(self.terms.plugin, problem)
+        except RequestError as error:
+            self._fail(error)
         return body
 
     def broken(self, error: Mapping[str, Any]) -> None:
@@ -250,10 +252,7 @@ class Stage:
         try:
             return method(*facts)
         except BaseException as error:
-            failure = self.terms.failure(error)
-            if failure is not None:
-                raise failure from error
-            self._failed = True
+            self._fail(error)
             return _FAILED
 
     def _released(self) -> Sequence[Event]:
@@ -261,21 +260,27 @@ class Stage:
         self.release()
         return held
 
-    def _in_place_of_held(self, said: object, otherwise: Sequence[Event]) -> Sequence[Event]:
+    def _in_place_of_held(self, said: object, complete: Complete, otherwise: Sequence[Event] = ()) -> Sequence[Event]:
         """The events that a filter has made. ``otherwise``: what passes after the held ones if it has made nonsense."""
-        if isinstance(said, Refuse):
-            raise self.terms.refusal(said)
-        events: Sequence[Any] = said if isinstance(said, Sequence) and not isinstance(said, (str, bytes)) else (said,)
-        if all(_is_event(each) for each in events):
-            self.release()
-            return events
-        self._wrong(f"must return events, with data if they are no texts, Refuse or None, got {shown(said)}")
-        return (*self._released(), *otherwise)
+        try:
+            if isinstance(said, Refuse):
+                raise self.terms.refusal(said)
+            made: Sequence[Any] = said if isinstance(said, Sequence) and not isinstance(said, (str, bytes)) else (said,)
+            if not all(_is_event(each) for each in made):
+                problem = f"must return events, with data if they are no texts, Refuse or None, got {shown(said)}"
+                raise wrong_result(self.terms.plugin, problem)
+            events = [complete(each) for each in made]
+        except BaseException as error:
+            self._fail(error)
+            return (*self._released(), *otherwise)
+        self.release()
+        return events
 
-    def _wrong(self, problem: str) -> None:
-        error = wrong_result(self.terms.plugin, problem)
-        if not self.terms.passes:
-            raise error
+    def _fail(self, error: BaseException) -> None:
+        """Be out of the way from now on, as the filter has made ``error``. Raises ``RequestError`` if none may fail."""
+        failure = self.terms.failure(error)
+        if failure is not None:
+            raise failure from (None if failure is error else error)
         self._failed = True
 
 

@@ -579,6 +579,20 @@ class RefusesAt(AnswerFilter):
         return event
 
 
+class SaysAt(AnswerFilter):
+    """Says something in place of the text ``b``, or at the end."""
+
+    def __init__(self, at: str, said: Any) -> None:
+        self._at = at
+        self._said = said
+
+    def event(self, event: Event) -> Any:
+        return self._said if self._at == "event" and event.text == "b" else event
+
+    def end(self) -> Any:
+        return self._said if self._at == "end" else None
+
+
 async def test_a_refusal_of_the_beginning_has_its_own_status(house: OpenGateway, engine: StartEngine) -> None:
     served, gate = await engine(), asyncio.Event()
     gateway = await house(served)
@@ -626,7 +640,21 @@ async def test_a_refusal_or_a_failure_ends_the_stream(
     assert made.calls[-1] == ("broken", code)
 
 
-@pytest.mark.parametrize("said", [ValueError("broken"), "b", [Event("usage")], Event("error", 0, "broken")])
+@pytest.mark.parametrize(
+    "said",
+    [
+        ValueError("broken"),
+        "b",
+        [Event("usage")],
+        Event("error", 0, "broken"),
+        Event("text", 0, "x", {"choices": [], "a": object()}),
+        [Event("text", 0, "never"), Event("text", 0, "\ud800")],
+        Event("text", 0, "x", {"no": "choices"}),
+        Event("tool", 0, "x", {"choices": [{"delta": {"tool_calls": ["no call"]}}]}),
+        Event(["text"], 0, "x"),  # type: ignore[arg-type]
+        Refuse(200, "stopped", "Enough"),
+    ],
+)
 async def test_a_filter_that_may_fail_is_left_out_from_then_on(
     house: OpenGateway, engine: StartEngine, said: Any
 ) -> None:
@@ -637,6 +665,58 @@ async def test_a_filter_that_may_fail_is_left_out_from_then_on(
     reply = await ask(gateway, stream=True)
     assert text_of(reply.body) == "abc"
     assert reply.body.endswith(DONE)
+
+
+ERROR: Event = Event("error", data={"error": {"message": "Enough", "code": "rate_limited", "details": {"a": 1}}})
+
+
+@pytest.mark.parametrize("last", [[ERROR, Event("text", 0, "never")], [Event("other", data=ERROR.data)]])
+@pytest.mark.parametrize("at", ["event", "end", "silent"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/api/chat"])
+async def test_nothing_follows_an_error_event_of_a_filter(
+    house: OpenGateway, engine: StartEngine, path: str, at: str, last: list[Event]
+) -> None:
+    said = [Event("text", 0, "b"), *last]
+    served, gate = await engine(), asyncio.Event()
+    gateway = await house(served, interceptors=["probe", "second"])
+    made = Recorder()
+    Probe.filter_ = lambda request: Whispers(said) if at == "silent" else SaysAt(at, said)
+    Second.filter_ = lambda request: made
+    steps = [gate] if at == "silent" else [event("b"), event("never")] if at == "event" else []
+    served.streams(event("a"), *steps, DONE, served.END)
+    body = {"input": "Hello"} if path == "/v1/responses" else {}
+    reply = await ask(gateway, path=path, stream=True, max_tokens=9, **body)
+    assert reply.status == 200
+    assert b"never" not in reply.body
+    before, _, after = reply.body.rpartition(b"Enough")
+    assert b'"b"' in before, "what comes before it passes"
+    assert b"\n" not in after.rstrip(b"\n"), "nothing follows it"
+    found = await record(gateway)
+    assert (found["status"], found["code"]) == (429, "rate_limited")
+    assert made.calls[-1] == ("broken", "rate_limited")
+
+
+async def test_an_error_event_with_which_a_filter_begins_is_the_answer(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served)
+    Probe.filter_ = lambda request: SaysAt("event", ERROR)
+    served.streams(event("b"), DONE, served.END)
+    reply = await ask(gateway, stream=True)
+    assert (reply.status, reply.code, reply.error["message"]) == (429, "rate_limited", "Enough")
+
+
+async def test_a_filter_says_nothing_in_the_silence_after_the_end(house: OpenGateway, engine: StartEngine) -> None:
+    served, gate = await engine(), asyncio.Event()
+    gateway = await house(served)
+    Probe.filter_ = lambda request: Whispers(Event("text", 0, "never"))
+    served.streams(event("a") + DONE, gate)
+    client = await gateway.client()
+    client.send(gateway.post({"stream": True}))
+    await client.head()
+    assert (await client.chunk()).endswith(DONE)
+    gateway.relay.context.interception.check_time(1e9)  # type: ignore[union-attr]
+    gate.set()
+    assert await client.chunk() == b""
 
 
 async def test_a_filter_learns_of_errors(house: OpenGateway, engine: StartEngine) -> None:
