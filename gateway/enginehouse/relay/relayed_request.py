@@ -381,10 +381,8 @@ class RelayedRequest(Request):
         error = UpstreamError(f"Backend '{attempt.upstream.name}' {problem.why}", details=details)
         too_long = context_error(problem.error, attempt.route.chosen, self.job.requirements)
         if too_long is not None:
-            self.reply.drop_head()
             self.fail(too_long)
         elif blamed := problem.blamed:
-            self.reply.drop_head()
             self.fail(EngineRefused(blamed, error.message, error.details))
         else:
             self._broke_off(error)

@@ -76,7 +76,7 @@ async def test_an_error_in_a_stream_of_status_200_is_an_error(
     for _ in range(3 if status < 500 else 1):
         served.streams(error, DONE, served.END)
         reply = await asked(gateway, path, stream=True)
-        assert reply.status == (status if status < 500 else 200)  # the head of a stream may have passed by then
+        assert reply.status == status
         assert b"No such thing" in reply.body
         served.streams(written(delta(content="so")), error, DONE, served.END)
         reply = await asked(gateway, path, stream=True)

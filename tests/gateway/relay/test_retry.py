@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from time import perf_counter
 
+import msgspec
 import pytest
 
 from enginehouse.relay.retries import AT_LEAST
@@ -173,17 +174,35 @@ async def test_a_stream_that_breaks_before_its_first_event_is_retried_under_the_
     assert "'a'" in str(gateway.fleet.backends()[0].last_error)
 
 
-async def test_a_stream_that_no_replica_begins_ends_with_an_error_event(
-    house: OpenGateway, engine: StartEngine
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/api/chat"])
+@pytest.mark.parametrize("first", BROKEN_STREAMS.values(), ids=BROKEN_STREAMS)
+async def test_a_stream_that_no_replica_begins_is_a_plain_error(
+    house: OpenGateway, engine: StartEngine, path: str, first: bytes
 ) -> None:
     engines = [await engine(), await engine()]
     gateway = await house(*engines)
     for each in engines:
-        each.plays(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n", each.CLOSE)
-    reply = await gateway.ask(gateway.post(stream=True))
-    assert (reply.status, reply.header("x-enginehouse-backend"), reply.whole) == (200, "b", True)
-    assert reply.body.startswith(b"event: error\n")
-    assert b"Backend 'b' ended its stream" in reply.body
+        each.streams(*([first] if first else []), each.END)
+    asked = {"input": "Hello"} if path == "/v1/responses" else {"messages": [{"role": "user", "content": "Hello"}]}
+    reply = await gateway.ask(gateway.post({**asked, "max_tokens": 9}, path=path, stream=True))
+    assert (reply.status, reply.header("content-type"), reply.whole) == (502, "application/json", True)
+    assert (reply.header("x-enginehouse-backend"), reply.header("x-enginehouse-attempts")) == (None, "2")
+    said = msgspec.json.decode(reply.body)["error"]
+    assert "Backend 'b'" in (said if path == "/api/chat" else said["message"])
+
+
+async def test_a_heartbeat_between_two_engines_has_the_head_of_neither(house: OpenGateway, engine: StartEngine) -> None:
+    broken, served, gate = await engine(), await engine(), asyncio.Event()
+    gateway = await house(broken, served, streams={"heartbeat": 15})
+    broken.streams(broken.END)
+    served.plays(gate, served.answer())
+    client = await gateway.client()
+    client.send(gateway.post(stream=True))
+    await served.call()
+    gateway.pass_time(16)
+    head = await client.head()
+    assert (head.status, head.header("x-enginehouse-backend")) == (200, None)
+    client.close()
 
 
 async def test_nothing_is_retried_after_the_first_body_byte(house: OpenGateway, engine: StartEngine) -> None:

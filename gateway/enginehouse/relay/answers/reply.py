@@ -118,22 +118,15 @@ class Reply:
             self.fast_path = FastPath(transport, history or meter, cut, form)
 
     def withdraw(self) -> bool:
-        """Take back an answer of which nothing has passed yet. Returns whether there was one.
-
-        Another answer may begin then. If none does, ``fail`` ends this one.
-        """
+        """Take back an answer of which nothing has passed yet, so that another one may begin; whether there was one."""
         if self.status or not self.begun:
             return False
         self.begun = False
         self._held = b""
-        self._check = None
+        self._head = self._check = self._meter = None
         self.history = self.fast_path = self._renamed = None
         self.filters = ()
         return True
-
-    def drop_head(self) -> None:
-        """Let the error that follows have a status of its own, if nothing of the answer has passed yet."""
-        self._head = None
 
     def answer(self, status: int, lines: bytes, body: bytes) -> None:
         """Pass on an answer that arrived whole, and is not a stream."""
@@ -260,12 +253,9 @@ class Reply:
 
         ``attempts``: how many engines have had the request.
         """
-        if not self.status and self._head is None:
-            self._refuse(error, request_id, attempts)
-            return
         if not self.status:
-            self._start()
-        if self._stream:
+            self._refuse(error, request_id, attempts)
+        elif self._stream:
             self.end(self.form.error_event(error.status, error.envelope(), begun=self.measure()[0] > 0))
         else:
             self.writer.abort()

@@ -100,7 +100,6 @@ async def streamed(dialect: Dialect, stream: bytes, rng: Random) -> Client:
     if problem is None:
         problem = reply.finish(stream[borders[-1] if borders else 0 :])
     if problem is not None:
-        reply.drop_head()
         reply.fail(error_of(problem), b"r")
     await until(lambda: not writer.unread())
     return client
