@@ -128,6 +128,7 @@ class InterceptedExchange(OpenExchange):
         self._opening = opening
         self._filtering = filtering
         self._sharing = sharing
+        self._loads = opening.translation is not None and opening.translation.loads
         self._request = _NO_REQUEST
         self._caller: AdmittedCaller | None = None
         self._left_to_ask = iter(interceptors.before)
@@ -234,6 +235,8 @@ class InterceptedExchange(OpenExchange):
         try:
             for each in self._left_to_ask:
                 said = await each.before(self._request)
+                if self._loads and isinstance(said, (Answer, Join)):  # nothing else loads or unloads the model
+                    continue
                 if isinstance(said, Join) and not self._gone and not self._join(said, each):
                     said = await each.before(self._request)  # what it wanted to join may just have ended
                     if isinstance(said, Join) and not self._gone and not self._join(said, each):
@@ -267,7 +270,7 @@ class InterceptedExchange(OpenExchange):
             return
         request, self._request = self._request, _NO_REQUEST  # not kept: it may have the texts of its prompt
         try:
-            stages = self._interceptors.stages(request)
+            stages = () if self._loads else self._interceptors.stages(request)  # nobody gets the answer to a load
         except RequestError as error:
             self._refuse(error)
         else:

@@ -75,9 +75,9 @@ class Translation(ABC):
     keep_alive: float | None = None
     """The idle seconds after which the gateway may stop an engine that it launched for the model, in place of its
     ``ttl``; ``None`` if the request does not say so."""
-    unloads: bool = False
-    """Whether the client only wants the model unloaded. If it is not loaded, no engine is asked, and ``answer`` gets an
-    empty object."""
+    loads: bool = False
+    """Whether the client only wants the model loaded, or with a ``keep_alive`` of 0 unloaded. No interceptor answers
+    that. If the model to unload is not loaded, no engine is asked, and ``answer`` gets an empty object."""
 
     def body_for(self, thinking: ThinkingFields) -> bytes:
         """Return ``body`` for an engine that takes ``thinking`` so. Not called if an interceptor has changed it."""

@@ -57,6 +57,6 @@ class TranslatedRequest(Protocol):
 
     body: bytes
     keep_alive: float | None
-    unloads: bool
+    loads: bool
 
     def body_for(self, thinking: ThinkingFields) -> bytes: ...

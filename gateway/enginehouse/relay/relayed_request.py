@@ -181,9 +181,9 @@ class RelayedRequest(Request):
         self._dispatch.start()
 
     def _answers_itself(self) -> bool:
-        job, reply = self.job, self.reply
-        assert job.translation is not None
-        if not job.translation.unloads or job.context.is_ready(job.route(()).chosen.model):
+        job, reply, asked = self.job, self.reply, self.job.translation
+        assert asked is not None
+        if not asked.loads or asked.keep_alive != 0 or job.context.is_ready(job.route(()).chosen.model):
             return False
         lines = b"content-type: application/json\r\nx-request-id: %s\r\n%s" % (job.request_id, job.limit_lines)
         reply.answer(200, lines, b"{}")

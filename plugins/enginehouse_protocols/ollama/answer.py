@@ -35,8 +35,7 @@ class OllamaAnswer(ChatTranslation, BlockWriter):
         self.path = path
         self.keep_alive = keep_alive
         self._model = model
-        self._loads = loads
-        self.unloads = loads and keep_alive == 0
+        self.loads = loads
         self._began = time.monotonic_ns()
         self._first = 0
         self._chat = EngineChat()
@@ -44,8 +43,8 @@ class OllamaAnswer(ChatTranslation, BlockWriter):
         self._ended = False
 
     def answer(self, answer: dict[str, Any]) -> bytes:
-        if self._loads:
-            reason = "unload" if self.unloads else "load"
+        if self.loads:
+            reason = "unload" if self.keep_alive == 0 else "load"
             return self._line(self._said("") | {"done": True, "done_reason": reason})
         self._first = time.monotonic_ns()
         blocks = whole(self._chat.read_whole(answer))

@@ -61,6 +61,19 @@ async def test_an_answer_is_given_again_in_either_form(house: OpenGateway, engin
     assert len(served.calls) == 2
 
 
+async def test_a_model_is_loaded_and_unloaded_each_time_that_a_client_asks_for_that(
+    house: OpenGateway, engine: StartEngine
+) -> None:
+    served = await engine()
+    gateway = await house(served, interceptors=["join_duplicates"])
+    reasons = []
+    for keep_alive in (60, 60, 0, 60):
+        reply = await gateway.ask(gateway.post(path="/api/generate", keep_alive=keep_alive))
+        reasons.append(json.loads(reply.body)["done_reason"])
+    assert reasons == ["load", "load", "unload", "load"]
+    assert len(served.calls) == 4
+
+
 async def test_a_loop_frees_the_engine(house: OpenGateway, engine: StartEngine) -> None:
     served, gate = await engine(), asyncio.Event()
     gateway = await house(served, interceptors=["loops"])

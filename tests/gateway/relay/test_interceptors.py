@@ -863,6 +863,36 @@ async def test_guards_see_requests_first_and_answers_last(house: OpenGateway, en
     assert Masks.seen == ["before", "interceptor", "after"]
 
 
+OLLAMA_LOADS = [("/api/chat", {"messages": []}), ("/api/generate", {"prompt": "", "keep_alive": 60})]
+
+
+@pytest.mark.parametrize(("path", "body"), OLLAMA_LOADS)
+@pytest.mark.parametrize("said", [Answer(200, {"choices": []}), Join("r0")])
+async def test_no_interceptor_answers_in_place_of_a_load_or_filters_what_nobody_gets(
+    house: OpenGateway, engine: StartEngine, path: str, body: dict[str, object], said: Any
+) -> None:
+    served = await engine()
+    gateway = await house(served)
+    made: list[object] = []
+    Probe.before_ = lambda request: said
+    Probe.filter_ = made.append
+    reply = await gateway.ask(gateway.post(body, b"x-request-id: r1", path=path))
+    assert (reply.status, json.loads(reply.body)["done_reason"]) == (200, "load")
+    assert (len(served.calls), made) == (1, [])
+    assert (await record(gateway))["outcome"] == "served"
+
+
+async def test_a_load_may_be_refused_or_get_another_model(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served, backend={"models": ["m", "other"]})
+    Probe.before_ = lambda request: Change({**json.loads(request.body), "model": "other"})
+    assert (await gateway.ask(gateway.post({"messages": []}, path="/api/chat"))).status == 200
+    assert json.loads(served.calls[0].body)["model"] == "other"
+    Probe.before_ = lambda request: Refuse(403, "not_now", "Not now")
+    reply = await gateway.ask(gateway.post({"messages": []}, path="/api/chat"))
+    assert (reply.status, json.loads(reply.body), len(served.calls)) == (403, {"error": "Not now"}, 1)
+
+
 # --- at start
 
 
