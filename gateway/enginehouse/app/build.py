@@ -21,6 +21,7 @@ from enginehouse.config.schema import (
 from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.errors import ConfigError
 from enginehouse.domain.replica import ASSUMED_LOAD_S, Health, ReplicaState, replica_name
+from enginehouse.engines.guards import guarded_driver, guarded_launcher
 from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.fleet.live_backend import BackendInfo
@@ -37,7 +38,6 @@ from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.scheduling.guarded_swapper import GuardedSwapper
 from enginehouse.scheduling.scheduling_rules import swapper_parameters
-from enginehouse.telemetry.checked_plugin import guarded_driver, guarded_launcher
 from enginehouse.telemetry.observers import Callbacks, Observers, notify
 
 _log = logging.getLogger(__name__)

@@ -22,6 +22,7 @@ from enginehouse.domain.errors import ConfigError, PluginError, PullFailed
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.names import did_you_mean
 from enginehouse.domain.replica import Role
+from enginehouse.engines.guards import unguarded
 from enginehouse.engines.host_context import HostContext, check_placement
 from enginehouse.engines.launch_line import fingerprint, launch_line, launch_spec
 from enginehouse.engines.pulled_models import PulledModels
@@ -31,7 +32,6 @@ from enginehouse.interfaces.strategies import Strategy
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.scheduling.scheduling_rules import check_preloads, facts_of_hosts, host_names
-from enginehouse.telemetry.checked_plugin import unguarded
 
 _log = logging.getLogger(__name__)
 LONGEST_S = 60.0

@@ -4,7 +4,8 @@ Read ``managed_engines`` first: it has every ``host``, which connects its engine
 The ``engine`` of a replica alone keeps its state, from its files to its end, and carries out the orders of the queue; a
 run is one life of its process.
 ``launches`` places, launches and records the engines of a host, and ``gpus`` knows which of them has which GPU. Those
-that run already are taken over by the ``state_file``, whose ownership says which gateway may act.
+that run already are taken over by the ``state_file``, whose ownership says which gateway may act. ``guards`` check
+what drivers, launchers and processes answer.
 
 ``probing`` asks every backend for its health and models, also those that others have launched. ``model_servers`` are
 servers elsewhere that load models themselves, ``remote_queues`` the queues of others that have a limit.

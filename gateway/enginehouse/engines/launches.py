@@ -19,13 +19,13 @@ from enginehouse.config.units import parse_ports
 from enginehouse.domain.errors import EnginehouseError, LoadFailed, ShuttingDown
 from enginehouse.engines.engine_cache import CacheFolders
 from enginehouse.engines.gpus import CUDA_VISIBLE_DEVICES, Gpus
+from enginehouse.engines.guards import unguarded_launcher
 from enginehouse.engines.host_context import ManagedReplica, decode_placement
 from enginehouse.engines.launch_line import fingerprint, is_own_port
 from enginehouse.engines.pulled_models import Downloads
 from enginehouse.engines.state_file import EngineOwnership, EngineRecord, StateFile
 from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Launcher, LaunchLine
 from enginehouse.interfaces.places import LOOPBACK, EngineNeeds, Place
-from enginehouse.telemetry.checked_plugin import unguarded_launcher
 
 T = TypeVar("T")
 

@@ -1,25 +1,18 @@
-"""Objects of plugins whose answers are checked, drivers and launchers among them: by what their interfaces declare."""
+"""Objects of plugins whose answers are checked, by what their interfaces declare."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import cache, partial
 from inspect import isawaitable, iscoroutinefunction, isfunction
 from types import NoneType, UnionType
-from typing import Any, Final, NamedTuple, cast, get_args, get_origin, get_type_hints
-
-import msgspec
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from enginehouse.domain.errors import EnginehouseError, PluginFailed
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.interfaces.driver_support import SUPPORTS, DriverSupport, support_of
-from enginehouse.interfaces.drivers import Driver
-from enginehouse.interfaces.launchers import EngineProcess, Exit, Launcher
 from enginehouse.telemetry.plugin_failures import passes, plugin_failed, wrong_result
 
 Methods = Mapping[str, Callable[..., Any]]
-_KILL_S: Final = 5.0
 
 
 def methods_of(*interfaces: type, but: tuple[str, ...] = ()) -> Methods:
@@ -45,8 +38,9 @@ def _returned_by(method: Callable[..., Any]) -> _Returned:
     return _Returned(method.__name__.strip("_"), type, kinds, _fits(type))
 
 
-async def _ask(plugin: PluginId, returned: _Returned, method: Callable[..., Any], *arguments: object) -> Any:
-    """Call an asynchronous method and check its answer."""
+async def ask(plugin: PluginId, declared: Callable[..., Any], method: Callable[..., Any], *arguments: object) -> Any:
+    """Call an asynchronous method and check its answer, as ``CheckedPlugin``, by what ``declared`` returns."""
+    returned = _returned_by(declared)
     try:
         answer = method(*arguments)
         if isawaitable(answer):
@@ -58,7 +52,7 @@ async def _ask(plugin: PluginId, returned: _Returned, method: Callable[..., Any]
         raise plugin_failed(plugin, error) from error
     if not fits:
         raise _wrong(plugin, returned, answer)
-    return _ProcessGuard(plugin, answer) if isinstance(answer, EngineProcess) else answer
+    return answer
 
 
 def _call(plugin: PluginId, returned: _Returned, method: Callable[..., Any], *arguments: object) -> Any:
@@ -99,7 +93,7 @@ def _fits(wanted: Any) -> Callable[[Any], bool]:
             return lambda answer: isinstance(answer, (int, wanted)) and not isinstance(answer, bool)
         names = [name for name, type in getattr(wanted, "__annotations__", {}).items() if type in ("str", str)]
         return lambda answer: (
-            isinstance(answer, wanted) and all(isinstance(getattr(answer, name), str) for name in names)
+            isinstance(answer, wanted) and not [name for name in names if not isinstance(getattr(answer, name), str)]
         )
     inner = [_fits(each) for each in parts]
 
@@ -116,7 +110,7 @@ class CheckedPlugin:
     """Has every attribute of the object ``unguarded``; checks what its ``methods`` return.
 
     A wrong answer and any exception but an ``EnginehouseError`` become ``PluginFailed``, which names the object's type
-    and plugin, but nothing of the exception except its class. Processes that it returns are checked in the same way.
+    and plugin, but nothing of the exception except its class.
     """
 
     def __init__(self, plugin: PluginId, unguarded: Any, methods: Methods) -> None:
@@ -128,58 +122,9 @@ class CheckedPlugin:
         """Called once for each name, because the attribute exists from then on."""
         value = getattr(self.unguarded, name)
         if (declared := self._methods.get(name)) is not None:
-            how = _ask if iscoroutinefunction(declared) else _call
-            value = partial(how, self._plugin, _returned_by(declared), value)
+            if iscoroutinefunction(declared):
+                value = partial(ask, self._plugin, declared, value)
+            else:
+                value = partial(_call, self._plugin, _returned_by(declared), value)
         setattr(self, name, value)
         return value
-
-
-_OF_DRIVERS, _OF_LAUNCHERS = methods_of(Driver, *SUPPORTS), methods_of(Launcher, EngineProcess)
-
-
-def guarded_driver(plugin: PluginId, driver: Driver) -> DriverSupport:
-    """What ``driver`` supports, with its answers checked."""
-    guard: Any = CheckedPlugin(plugin, driver, _OF_DRIVERS)
-    return DriverSupport._make(guard if each is driver else each for each in support_of(driver))
-
-
-def guarded_launcher(plugin: PluginId, launcher: Launcher) -> Launcher:
-    """``launcher`` with its answers checked as those of a driver, and those of the processes that it starts."""
-    return cast("Launcher", CheckedPlugin(plugin, launcher, _OF_LAUNCHERS))
-
-
-def unguarded_launcher(launcher: Launcher) -> Launcher:
-    """The launcher behind a guard."""
-    return cast("Launcher", launcher.unguarded) if isinstance(launcher, CheckedPlugin) else launcher
-
-
-def unguarded(driver: DriverSupport) -> DriverSupport:
-    """The driver behind a guard, for callers who show its errors to the operator who starts the gateway."""
-    inner = driver.driver
-    return support_of(inner.unguarded) if isinstance(inner, CheckedPlugin) else driver
-
-
-class _ProcessGuard(CheckedPlugin):
-    """A process whose exit cannot be awaited is stopped, and counts as exited."""
-
-    def __init__(self, plugin: PluginId, process: EngineProcess) -> None:
-        super().__init__(plugin, process, _OF_LAUNCHERS)
-        try:
-            self.address = str(process.address)
-            self.handle = dict(process.handle)
-            msgspec.json.encode(self.handle)  # raises now, not when it is recorded
-        except BaseException as error:
-            raise plugin_failed(plugin, error) from error
-
-    async def exited(self) -> Exit:
-        try:
-            how: Exit | int | None = await _ask(self._plugin, _returned_by(_exited), self.unguarded.exited)
-        except EnginehouseError:  # logged already
-            with suppress(EnginehouseError):
-                await self.stop(_KILL_S)
-            return Exit()
-        return how if isinstance(how, Exit) else Exit(status=how)
-
-
-async def _exited() -> Exit | int | None:
-    """Declares what ``EngineProcess.exited`` may return: launchers written for 0.1.0 return the status."""

@@ -22,13 +22,13 @@ from enginehouse.drivers import (
     SupportsLoading,
     SupportsSleep,
 )
+from enginehouse.engines.guards import guarded_driver
 from enginehouse.errors import PluginFailed, UpstreamError
 from enginehouse.interfaces.driver_support import SUPPORTS, DriverSupport
 from enginehouse.launchers import EngineProcess
 from enginehouse.plugin_manager.kinds import methods
 from enginehouse.rescheduling import InstanceStatus
 from enginehouse.telemetry import plugin_failures
-from enginehouse.telemetry.checked_plugin import guarded_driver
 from tests.support.fake_engines import FakeClient
 from tests.support.unspeakable import Unspeakable, UnspeakableError
 

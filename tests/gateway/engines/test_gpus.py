@@ -16,10 +16,10 @@ from enginehouse.domain.gpu import Gpu
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.engines.engine import Engine, EngineListener
 from enginehouse.engines.gpus import Gpus, host_gpus, pick_gpus
+from enginehouse.engines.guards import guarded_launcher
 from enginehouse.engines.host_context import ManagedReplica
 from enginehouse.errors import PluginFailed
 from enginehouse.interfaces.driver_support import support_of
-from enginehouse.telemetry.checked_plugin import guarded_launcher
 from enginehouse_local import LocalLauncher
 from enginehouse_local.nvml import Nvml
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver

@@ -14,12 +14,12 @@ from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.engines.engine import Engine, EngineListener
 from enginehouse.engines.gpus import Gpus
+from enginehouse.engines.guards import guarded_launcher
 from enginehouse.engines.host_context import ManagedReplica
 from enginehouse.engines.state_file import EngineRecord, StateFile
 from enginehouse.errors import LoadFailed, PluginFailed
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.launchers import EngineOutput, EngineProcess, Exit, Gpu, LaunchLine
-from enginehouse.telemetry.checked_plugin import guarded_launcher
 from enginehouse.telemetry.log_ring import LogRing
 from tests.support.bare_host import BareHost
 from tests.support.fake_engines import FakeClient, FakeLauncher, FakeProcess, ScriptedDriver

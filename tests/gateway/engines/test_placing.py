@@ -14,13 +14,13 @@ from enginehouse import ConfigError, Driver, ReplicaState
 from enginehouse.config.schema import Config, HostSettings, ModelSettings
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.engines.engine import Engine
+from enginehouse.engines.guards import guarded_launcher
 from enginehouse.engines.host_context import ManagedReplica, check_placement, placement_of
 from enginehouse.engines.launches import Ports
 from enginehouse.engines.state_file import StateFile
 from enginehouse.errors import LoadFailed
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.launchers import EngineNeeds, Exit, LaunchLine, Place, PlacementOptions
-from enginehouse.telemetry.checked_plugin import guarded_launcher
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse_vllm import VllmDriver
 from tests.support.bare_host import BareHost, Heard

@@ -7,11 +7,11 @@ import pytest
 from enginehouse import Driver
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.drivers import EngineClient, LaunchSpec, PartialAnswer, ServedModel, SupportsFigures, SupportsHandOver
+from enginehouse.engines.guards import guarded_driver
 from enginehouse.errors import CannotContinue
 from enginehouse.interfaces.driver_support import DriverSupport, support_of
 from enginehouse.plugin_manager.kinds import faults
 from enginehouse.rescheduling import InstanceMetadata
-from enginehouse.telemetry.checked_plugin import guarded_driver
 from enginehouse_kit.testing import check_driver
 from tests.support.fake_engines import FakeClient
 
