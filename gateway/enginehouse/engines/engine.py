@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from enginehouse.aio.timeouts import run_within
 from enginehouse.domain.errors import (
@@ -18,27 +18,24 @@ from enginehouse.domain.errors import (
     NotEnoughMemory,
 )
 from enginehouse.domain.replica import ASSUMED_LOAD_S, AT_REST, ReplicaState
-from enginehouse.engines.engine_cache import EngineCache
 from enginehouse.engines.failures import BackOff, StartErrors, how_it_ended
 from enginehouse.engines.host_context import ManagedReplica
-from enginehouse.engines.launch_line import ModelLaunch
 from enginehouse.engines.launches import Launches
+from enginehouse.engines.measured_facts import MeasuredFacts
+from enginehouse.engines.next_launch import NextLaunch
 from enginehouse.engines.probing import HealthCheck, ProbedEngine
 from enginehouse.engines.start import NOWHERE, EngineRun, StartLimits, longest_silence
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launch_spec import LaunchSpec
-from enginehouse.interfaces.launchers import EngineProcess, LaunchLine
+from enginehouse.interfaces.launchers import EngineProcess
 from enginehouse.interfaces.places import Place
 from enginehouse.telemetry.log_ring import LogRing
 
-T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _UP = (ReplicaState.READY, ReplicaState.SLEEPING)
 _TOLD_IN_PARTS = (ReplicaState.DOWNLOADING, ReplicaState.PLACING)
 """The states whose problems change while they last."""
-_QUESTION_S = 5.0
-"""The time limit of a question about a ready engine that may stay without an answer."""
 
 
 class EngineListener:
@@ -63,14 +60,12 @@ class Engine:
 
     ``state`` is where it is, ``shown`` what others see: a ``retired`` engine is shown as stopping until it has stopped.
     ``problem`` describes the current problem for people, empty if there is none. ``is_lost``: the last engine was lost
-    with its place. ``version`` grows when engines launched so far do not fit the settings any more. ``wake_s``: how
-    long its last start took. ``before``: what must end before it may start, such as its adoption. ``removal``: its end,
-    once its replica is no longer configured.
+    with its place. ``wake_s``: how long its last start took. ``before``: what must end before it may start, such as its
+    adoption. ``removal``: its end, once its replica is no longer configured.
 
-    ``connect`` makes a client from the engine's address. ``gpus``: the ``CUDA_VISIBLE_DEVICES`` of the next launch,
-    empty for none. ``log`` outlives the process: a restarted one continues it. ``cache``: what is kept of its prefix
-    cache while it does not run, if it ``keeps_cache``. ``elsewhere``: a server that runs already loads the model.
-    ``run``: set in the step in which it is launched.
+    ``connect`` makes a client from the engine's address. ``log`` outlives the process: a restarted one continues it.
+    ``launch`` has what the next engine needs, and ``facts`` what engines have shown. ``elsewhere``: a server that runs
+    already loads the model. ``run``: set in the step in which it is launched.
     """
 
     def __init__(
@@ -88,18 +83,17 @@ class Engine:
         self.listener = listener
         self.log = LogRing()
         self.errors = StartErrors(managed.model_name, self.log)
-        self.cache = EngineCache(launches.caches, managed)
-        self.version = 0
+        self.launch = NextLaunch(managed, launches, self.log, self.errors)
+        self.facts = MeasuredFacts(launches)
         self.state = self.shown = ReplicaState.STOPPED
         self.retired = self.is_lost = self.is_removed = False
-        self.problem = self.gpus = self._hung = ""
+        self.problem = self._hung = ""
         self.wake_s, self._began = ASSUMED_LOAD_S, 0.0
         self.run: EngineRun | None = None
-        self._kept: Place | None = None
         self.before: asyncio.Task[None] | None = None
         self.removal: asyncio.Task[None] | None = None
         self._examined = 0
-        self._limits: StartLimits | None = None
+        self._noted: object = None
         self._starting: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._endings: set[asyncio.Future[None]] = set()
@@ -110,56 +104,21 @@ class Engine:
 
     def reconfigure(self, managed: ManagedReplica) -> None:
         """Use these settings from now on. A running engine continues as it was launched."""
-        model, driver = managed.model, managed.driver
+        model = managed.model
         self.managed, self.elsewhere, self.may_sleep = managed, managed.server is not None, model.sleeps
-        self.needs = self.launches.needs(managed)
-        self.keeps_cache = bool(model.keep_cache) and driver.cache is not None and not self.elsewhere
-        self.check = HealthCheck(driver.driver, model.health_path)
-        self.line = ModelLaunch(
-            managed.model_name,
-            model,
-            driver.launch,
-            managed.rules,
-            backend=self.name,
-            cache_folder=str(self.cache.folder) if self.keeps_cache else "",
-        )
+        self.check = HealthCheck(managed.driver.driver, model.health_path)
+        self.launch.reconfigure(managed)
+        self.facts.reconfigure(managed, self.launch.line)
 
     def begin_anew(self) -> None:
         """Drop what is known of engines launched so far: they do not fit the settings any more."""
-        self._forget()
+        self.facts.begin_anew()
         self.back_off = BackOff()
-        if (known := self.launches.state_file.footprints.known.get(self._footprint())) is not None:
-            self.launches.learned.measured[self.replica] = known  # by an earlier gateway
 
     def remove(self) -> None:
         """Note that the replica of this engine, which is at rest, is no longer configured."""
-        self._forget()
+        self.facts.forget()
         self.is_removed = True
-
-    def _forget(self) -> None:
-        self.version += 1
-        for facts in self.launches.learned:
-            facts.pop(self.replica, None)
-
-    def _footprint(self) -> str:
-        """The name under which the memory of an engine with this launch line is known; empty if it has none."""
-        try:
-            return "" if self.elsewhere else f"{self.managed.model_name} {self.line.fingerprint}"
-        except EnginehouseError:
-            return ""
-
-    def expect(self, estimate: int) -> None:
-        """Drop what was measured with other files of the model, which told another ``estimate`` of its bytes."""
-        footprint = self._footprint()
-        if footprint and self.launches.state_file.footprints.forget_others(footprint, estimate):
-            self.launches.learned.measured.pop(self.replica, None)
-
-    def report(self, limit: int | None) -> None:
-        """Take the number of requests that the engine says that it serves at once."""
-        reported = self.launches.learned.reported
-        reported.pop(self.replica, None)
-        if limit:
-            reported[self.replica] = limit
 
     @property
     def is_asleep(self) -> bool:
@@ -192,36 +151,19 @@ class Engine:
         finally:
             if self.state is ReplicaState.PLACING and self._starting is None:
                 self._become(ReplicaState.STOPPED)
-            if (place := self._kept) is not None:
-                self._kept = None
-                await self.launches.release(self.name, place)
+            if self.launch.kept is not None:
+                await self.launch.give_up_place()
 
     async def _look_ahead(self) -> None:
         self.errors.first_line = self.log.written
+        self._noted = look = object()
         try:
-            await self._find_room()
+            await self.launch.look_ahead(partial(self._note, look))
         except Exception as error:
             self._become(ReplicaState.FAILED, str(error))
             raise
         finally:
-            self._limits = None
-
-    async def _find_room(self) -> None:
-        """Raise ``LoadFailed`` if the engine could not be launched even if others were stopped for it.
-
-        If no machine could hold it even if no other one ran, a place is found now, and kept for its launch.
-        """
-        launches, model, driver = self.launches, self.managed.model, self.managed.driver.launch
-        if not launches.places:
-            files = () if model.source else self.line.files
-            if why := await launches.why_not(self.line.nowhere, files):
-                how = driver.how_to_install if not model.command else ""
-                raise self.errors.did_not_start(f"{why} ({how})" if how else why)
-            return
-        self._limits = limits = StartLimits(model, self.log)
-        if why := await launches.no_room(self.needs):
-            self._note(limits, ReplicaState.PLACING, why)
-            self._kept = await self._find_place(limits)
+            self._noted = None
 
     async def start(self) -> None:
         """Wake or launch the engine, or join its adoption, and wait until it can take requests.
@@ -234,19 +176,24 @@ class Engine:
                 await asyncio.wait({self.before})
             if self.is_removed:
                 raise LoadFailed(f"'{self.replica}' is no longer configured")
-            version = self.version
+            version = self.facts.version
             try:
                 if self.state is not ReplicaState.READY:
                     await self.bring_up()
-                    if (examination := self._begin_examination()) is not None:
-                        await examination
+                    is_measured = self.replica in self.launches.learned.measured
+                    if is_measured and self._examined == self.facts.version:
+                        self.listener.engine_examined(self)
+                    else:
+                        examination = self.launches.tasks.start(self.examine())
+                        if not is_measured:  # one that an earlier gateway has measured is as large as it was
+                            await examination
                     if self.shown is not ReplicaState.READY:
                         raise LoadFailed(f"'{self.replica}' exited as soon as it was ready: {self.problem}")
             except EnginehouseError:
-                if version == self.version:
+                if version == self.facts.version:
                     raise
             else:
-                if version == self.version:
+                if version == self.facts.version:
                     return
             await self.stop()  # it was launched by the line of before
 
@@ -267,7 +214,7 @@ class Engine:
             if launches.strays:
                 await asyncio.wait(launches.strays)
             if not (self.elsewhere or launches.places_gpus):
-                await self._prepare_gpus()
+                await self.launch.have_gpus(is_asleep=self.state is ReplicaState.SLEEPING)
             while self._endings:
                 await asyncio.wait(self._endings)
             await self._run_start(self._launch(self.run if self.state is ReplicaState.SLEEPING else None))
@@ -280,90 +227,26 @@ class Engine:
             if self.state in AT_REST:  # the start may not have begun
                 launches.gpus.release(self.replica)
 
-    def _begin_examination(self) -> asyncio.Task[None] | None:
-        """Have a ready engine examined, unless one with this launch line was. Returns what the start must wait for."""
-        is_measured = self.replica in self.launches.learned.measured
-        if is_measured and self._examined == self.version:
-            self.listener.engine_examined(self)
-            return None
-        examination = self.launches.tasks.start(self.examine())
-        # an engine that an earlier gateway has measured is as large, and takes as many requests, as it was
-        return None if is_measured else examination
-
-    async def _prepare_gpus(self) -> None:
-        """Choose the GPUs of an engine that is launched, and wait until ended engines have freed them."""
-        gpus, wanted = self.launches.gpus, self.managed.model.gpus
-        if self.state is not ReplicaState.SLEEPING:
-            chooses = wanted is not None or gpus.allowed is not None
-            self.gpus = await gpus.assign(self.replica, wanted) if chooses else ""
-        if gpus.now:
-            await gpus.until_free(self.replica, self.launches.learned.measured.get(self.replica))
-
     async def examine(self) -> None:
         """Measure the memory of an engine that has just become ready, and ask for its limit."""
-        version = self.version
+        version = self.facts.version
         try:
             if (run := self.run) is not None and self.state is ReplicaState.READY:
-                limit, _ = await asyncio.gather(self._concurrency(run), self.measure())
-                self.report(limit)
+                limit, _ = await asyncio.gather(self.facts.concurrency(run), self.measure())
+                self.facts.report(limit)
         finally:  # an engine stays ready even if nobody waits for it any more
             if self.shown is ReplicaState.READY:
                 self._examined = version
                 self.listener.engine_examined(self)
 
-    async def _concurrency(self, run: EngineRun) -> int | None:
-        """The number of requests that it reports to serve at once; ``None`` if it reports none, or is not asked."""
-        if self.managed.model.concurrency:
-            return None
-        ask = partial(self.managed.driver.figures.concurrency, run.client)
-        return await self._asked(ask, "%s does not report its concurrency: %r", logging.DEBUG)
-
-    async def _asked(
-        self, ask: Callable[[], Coroutine[Any, Any, T]], unknown: str, level: int = logging.WARNING
-    ) -> T | None:
-        """What ``ask`` answers about a ready engine; ``None`` if it fails, which is logged as ``unknown``."""
-        try:
-            return await run_within(_QUESTION_S, ask())
-        except Exception as error:
-            _log.log(level, unknown, self.replica, error)
-            return None
-
     async def measure(self) -> None:
         """Measure the memory of a ready engine. A failure is logged."""
-        run, version, measured = self.run, self.version, self.launches.learned.measured
+        run, version = self.run, self.facts.version
         if run is None or self.shown is not ReplicaState.READY:
             return
-        memory = await self._memory(run)
-        if memory and version == self.version and memory > measured.get(self.replica, 0):
-            # the most ever: caches grow with requests, and a swap must find room for all of it
-            measured[self.replica] = memory
-            if footprint := self._footprint():
-                self.launches.state_file.footprints.put(footprint, memory)
-
-    async def _frees_by_sleep(self, run: EngineRun) -> bool:
-        """Measure an engine that sleeps. Whether it has freed half of its memory at least."""
-        version, learned = self.version, self.launches.learned
-        memory = await self._memory(run)
-        if memory is not None and version == self.version:
-            learned.asleep[self.replica] = memory
-        kept, before = learned.asleep.get(self.replica), learned.measured.get(self.replica)
-        return kept is not None and before is not None and kept <= before / 2
-
-    async def _memory(self, run: EngineRun) -> int | None:
-        """The bytes that it holds, on GPUs if it has any there; ``None`` if they are unknown."""
-        ask = partial(self._held, run.process) if self.launches.gpus.now else run.process.memory
-        return await self._asked(ask, "The memory of %s could not be measured: %r")
-
-    async def _held(self, process: EngineProcess) -> int | None:
-        on_gpus = await self.launches.gpus.used_by(await process.processes())
-        if on_gpus or (self.is_asleep and self.replica in self.launches.learned.measured):
-            return on_gpus
-        return await process.memory()
-
-    async def _note_end(self, run: EngineRun) -> None:
-        """Note that an engine is about to end, and frees its memory on GPUs."""
-        if processes := await self._asked(run.process.processes, "The processes of %s are not known: %r"):
-            self.launches.gpus.ended(processes)
+        memory = await self.facts.memory(run)
+        if memory and version == self.facts.version and not self.is_asleep:
+            self.facts.note_memory(memory)
 
     async def evict(self) -> None:
         """Free the memory of the engine: by sleep if its model says so and that frees most of it, else by its end."""
@@ -373,7 +256,7 @@ class Engine:
             if self.run is not run:
                 return
             if self.is_asleep:
-                if await self._frees_by_sleep(run):
+                if await self.facts.frees_by_sleep(run):
                     return
                 _log.info("%s keeps its memory asleep: it is stopped to make room", self.replica)
         await self.stop()
@@ -402,7 +285,7 @@ class Engine:
         if end is not None:
             await end
         if self.is_asleep:
-            await self._frees_by_sleep(run)
+            await self.facts.frees_by_sleep(run)
         if not self.is_removed:
             self.listener.engine_exited(self)
 
@@ -431,7 +314,7 @@ class Engine:
         The engine ends even if this is cancelled. Its memory is free when this returns.
         """
         if self.run is not None and self.launches.gpus.now:
-            await self._note_end(self.run)
+            await self.facts.note_end(self.run)
         if (starting := self._starting) is not None:
             self._become(ReplicaState.STOPPING)
             starting.cancel()
@@ -517,13 +400,14 @@ class Engine:
         After any exception, no process is left, and no place is taken. Raises ``LoadFailed``.
         """
         limits, place = StartLimits(self.managed.model, self.log), None
-        self._limits = limits  # they identify this start: an earlier one that still runs must change nothing
+        self._noted = limits  # they identify this start: an earlier one that still runs must change nothing
         try:
             if run is None:
                 self.errors.first_line = self.log.written
+                note = partial(self._note, limits)
                 if self.managed.model.source:
-                    await self._have_files(limits)
-                place = NOWHERE if self.elsewhere else await self._find_place(limits)
+                    await self.launch.have_files(note)
+                place = NOWHERE if self.elsewhere else await self.launch.find_place(note)
                 if self.state is ReplicaState.PLACING:
                     self._note(limits, ReplicaState.STARTING)
                 run = await limits.run(self._launched(limits, place))
@@ -532,10 +416,10 @@ class Engine:
             await limits.run(self.check.wait_until_healthy(run.process, run.client, self.log, on_problem), run)
             if run.exited.done():
                 raise self.errors.exited_early(run.exited.result())
-            if place is not None and self.keeps_cache:
-                await self.cache.restore(self.managed, run.client)
+            if place is not None and self.launch.keeps_cache:
+                await self.launch.cache.restore(self.managed, run.client)
         except BaseException as error:
-            self._limits = None
+            self._noted = None
             if (run := run or self.run) is not None:
                 await self.finish(self.end(run))
             elif place is not None:
@@ -544,17 +428,17 @@ class Engine:
                 why = "it could not be launched in that time" if run is None else self.problem or "no answer yet"
                 raise self.errors.late(missed, why) from None
             raise
-        self._limits = None
+        self._noted = None
         self._hung = ""
-        run.is_warm = self.keeps_cache
+        run.is_warm = self.launch.keeps_cache
         if self._watching is not None:
             self._watching.cancel()
         self._watching = asyncio.create_task(self._watch(run))
         self._become(ReplicaState.READY)
 
-    def _note(self, limits: StartLimits, state: ReplicaState, problem: str = "") -> None:
-        """Take the phase of a start, and the problem that it has."""
-        if limits is self._limits and self.state is not ReplicaState.STOPPING:
+    def _note(self, start: object, state: ReplicaState, problem: str = "") -> None:
+        """Take the phase of a start, or of what comes before it, and the problem that it has."""
+        if start is self._noted and self.state is not ReplicaState.STOPPING:
             self._become(state, problem)
 
     def _note_problem(self, limits: StartLimits, problem: str) -> None:
@@ -562,65 +446,15 @@ class Engine:
             limits.note_progress()
         self._note(limits, ReplicaState.STARTING, problem)
 
-    async def _have_files(self, limits: StartLimits) -> None:
-        """Have the files of a model that is to be downloaded. It takes as long as it takes."""
-        source, downloads = self.managed.model.source, self.launches.downloads
-        if downloads is None:
-            return
-
-        def note(how_far: str) -> None:
-            if how_far != self.problem:
-                self.log.write(f"downloading {source}: {how_far}\n".encode())
-                self._note(limits, ReplicaState.DOWNLOADING, how_far)
-
-        def note_bytes(done: int, total: int | None) -> None:
-            from rich.filesize import decimal  # a gateway that downloads nothing does without
-
-            note(f"{done * 100 // total} % of {decimal(total)}" if total else decimal(done))
-
-        note("asking for its files")
-        await downloads.fetch(source, self.managed.rules.pull, note_bytes)
-        self.line.look_again()
-        self._note(limits, ReplicaState.STARTING)
-
-    async def _find_place(self, limits: StartLimits) -> Place:
-        """A place for the engine, for which it may have to wait."""
-        timeout, waits = self.managed.model.place_timeout, partial(self._note, limits, ReplicaState.PLACING)
-        kept, self._kept = self._kept, None
-        try:
-            return kept or await self.launches.find_place(self.name, self.needs, timeout, waits)
-        except TimeoutError:
-            raise self.errors.unplaced(timeout, self.problem) from None
-
     async def _launched(self, limits: StartLimits, place: Place) -> EngineRun:
         """Launch and take the engine in one step, so that a cancelled start finds the engine and ends it."""
-        launches, server, model = self.launches, self.managed.server, self.managed.model
-        line = None if server is not None else self.line.line(place, self.gpus)
-        if line is not None and line.place is not None and (why := await launches.why_not(line, self.line.files)):
-            raise self.errors.did_not_start(why)
-        process: EngineProcess
-        async with launches.ownership.act():
-            if server is not None:
-                process = await server.load(self.managed.model_name, longest_silence(model), self.log)
-            else:
-                assert line is not None
-                if self.keeps_cache and str(self.cache.folder) in " ".join(line.command):
-                    await self._prepare_cache(line)
-                process = await launches.launch(self.name, line, self.log)
+        process = await self.launch.begin(place)
         run = EngineRun(process, self.connect(process.address), place)
-        if limits is not self._limits:  # the start was cancelled, and the launcher resisted that
-            await launches.stop(process, model.stop_timeout)
+        if limits is not self._noted:  # the start was cancelled, and the launcher resisted that
+            await self.launches.stop(process, self.managed.model.stop_timeout)
         else:
             self.run = run
         return run
-
-    async def _prepare_cache(self, line: LaunchLine) -> None:
-        """Have a folder for the cache of an engine that is launched with ``line``."""
-        try:
-            await self.cache.prepare(self.line.fingerprint, line.command, self.line.files)
-        except OSError as error:
-            why = f"the folder for its cache cannot be made: {error} (keep_cache = 0 does without it)"
-            raise self.errors.did_not_start(why) from None
 
     # --- sleep and end
 
@@ -642,8 +476,8 @@ class Engine:
 
     async def _save_cache(self, run: EngineRun) -> None:
         """Save the prefix cache of an engine that was ready, before it stops or sleeps."""
-        if self.keeps_cache:
-            await self.cache.save(self.managed, run.client)
+        if self.launch.keeps_cache:
+            await self.launch.cache.save(self.managed, run.client)
         run.is_warm = False
 
     async def _wake(self, run: EngineRun) -> bool:
@@ -663,7 +497,7 @@ class Engine:
     ) -> bool:
         """Whether the engine does in time what it is asked for."""
         try:
-            return await run_within(timeout, ask(run.client, self.line.spec(run.place)))
+            return await run_within(timeout, ask(run.client, self.launch.line.spec(run.place)))
         except Exception as error:
             _log.warning("%s could not be put to sleep or woken: %s", self.name, error or type(error).__name__)
             return False

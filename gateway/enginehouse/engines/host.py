@@ -179,7 +179,7 @@ class Host(EngineControl, EngineListener):
     ) -> None:
         launches, line = self._launches, _line_of(record, engine)
         if engine is not None:
-            engine.gpus = record.gpus
+            engine.launch.gpus = record.gpus
         wanted = engine if fingerprint(line) == record.fingerprint else None
         process = await launches.adopt(name, line, LogRing() if wanted is None else wanted.log)
         if process is None:
@@ -503,7 +503,7 @@ class Host(EngineControl, EngineListener):
                 elif upstream.pool.origin.host:
                     self._prober.remove(backend)
                     upstream.locate("")
-            kept = engine.cache.estimated if engine.keeps_cache and state is not ReplicaState.READY else 0
+            kept = engine.launch.cache.estimated if engine.launch.keeps_cache and state is not ReplicaState.READY else 0
             self._show(engine, engine.problem, kept)
             if state is ReplicaState.FAILED and engine.is_lost:
                 self._drains.cut_off(engine.replica, engine.problem)
@@ -520,7 +520,7 @@ class Host(EngineControl, EngineListener):
         self._context.fleet.load(engine.managed.backend).slots = limit
 
     def _note_limit(self, engine: Engine, limit: int | None) -> None:
-        engine.report(limit)
+        engine.facts.report(limit)
         self._limit(engine)
 
     def engine_exited(self, engine: Engine) -> None:
@@ -560,7 +560,7 @@ class Host(EngineControl, EngineListener):
     def _note_facts(self, replica: str, facts: ModelFacts) -> None:
         engine = self.engines[replica]
         if facts.memory:
-            engine.expect(facts.memory)
+            engine.facts.expect(facts.memory)
         if engine.shown is not ReplicaState.READY:  # its engine knows better
             managed = engine.managed
             self._context.fleet.set_models(managed.backend, {managed.model_name: facts.capabilities})
@@ -578,7 +578,7 @@ def _line_of(record: EngineRecord, engine: Engine | None) -> LaunchLine:
     """The launch line of now in the place of ``record``; one without a command if there is none any more."""
     if engine is not None:
         with suppress(ConfigError):
-            return engine.line.line(record.place, record.gpus)
+            return engine.launch.line.line(record.place, record.gpus)
     return LaunchLine(command=(), port=record.port, bind=record.place.bind, place=record.placed)
 
 

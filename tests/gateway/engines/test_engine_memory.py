@@ -123,7 +123,7 @@ async def test_what_was_measured_with_other_files_is_forgotten(
 ) -> None:
     def gateway(estimate: int) -> BareHost:
         made = host.gateway()
-        made.engines["b@b"].expect(estimate)
+        made.engines["b@b"].facts.expect(estimate)
         return made
 
     engines = gateway(700)
