@@ -27,17 +27,17 @@ from enginehouse.engines.engine import Engine, EngineListener
 from enginehouse.engines.engine_cache import CacheFolders
 from enginehouse.engines.gpus import host_gpus
 from enginehouse.engines.host_context import HostContext, ManagedReplica
-from enginehouse.engines.launch_line import fingerprint
 from enginehouse.engines.launches import Launches, Ports
+from enginehouse.engines.left_engines import LeftEngines
 from enginehouse.engines.loads import preload
 from enginehouse.engines.model_files import ModelFiles
 from enginehouse.engines.model_servers import ModelServers
 from enginehouse.engines.probing import ProbedEngine, Prober
 from enginehouse.engines.start import NOWHERE
-from enginehouse.engines.state_file import EngineOwnership, EngineRecord, StateFile, TakenBack
+from enginehouse.engines.state_file import EngineOwnership, StateFile
 from enginehouse.interfaces.drivers import ServedModel
 from enginehouse.interfaces.launch_spec import ModelFacts
-from enginehouse.interfaces.launchers import EngineProcess, LaunchLine
+from enginehouse.interfaces.launchers import EngineProcess
 from enginehouse.interfaces.schedulers import SchedulingLimits
 from enginehouse.interfaces.swappers import HostFacts
 from enginehouse.relay.moves.drains import Drains
@@ -47,15 +47,11 @@ from enginehouse.scheduling.guarded_swapper import GuardedSwapper
 from enginehouse.scheduling.host_engines import EngineControl
 from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.scheduling.scheduling_rules import host_limits, hosted_replica, swapper_text
-from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.observers import notify
 
 _log = logging.getLogger(__name__)
 
 _MEASURE_EVERY_S = 30.0
-_STRAY_STOP_S = 10.0
-_FIRST_LOOK_S = 2.0
-"""The time for which a starting gateway waits for adopted engines. Slower ones become ready later."""
 
 
 class HostChange(NamedTuple):
@@ -75,9 +71,10 @@ class Host(EngineControl, EngineListener):
     """Has the engines of one host, and the queue that orders them and whose requests they serve.
 
     It keeps the fleet, the relay's upstreams, the prober and observers up to date with what happens to the engines.
-    ``engines``: by replica, those included that are being removed. ``facts`` and ``swapper``: what the scheduler
-    decides by. A change of configuration has five steps. ``prepare`` may fail and changes nothing. Then each step runs
-    on every host before the next one: ``retire_removed``, ``put_replicas``, ``put_rules`` and ``reject_removed``.
+    ``engines``: by replica, those included that are being removed. ``left``: those of other gateways. ``facts`` and
+    ``swapper``: what the scheduler decides by. A change of configuration has five steps. ``prepare`` may fail and
+    changes nothing. Then each step runs on every host before the next one: ``retire_removed``, ``put_replicas``,
+    ``put_rules`` and ``reject_removed``.
     """
 
     def __init__(
@@ -110,6 +107,7 @@ class Host(EngineControl, EngineListener):
             context.downloads,
         )
         self.engines: dict[str, Engine] = {}
+        self.left = LeftEngines(self._launches, self.engines)
         managed = context.managed(name)
         for replica, each in managed.items():
             self.engines[replica] = self._engine(each)
@@ -143,62 +141,10 @@ class Host(EngineControl, EngineListener):
     async def open(self, drained: asyncio.Future[None] | None = None) -> None:
         """Begin the background work, and take over the engines that an earlier gateway left running here.
 
-        Those that are no longer configured, or configured differently, are stopped before any is started: at once or,
-        if the earlier gateway still uses them, when it has ``drained``.
+        ``drained``: when that gateway no longer uses them, if it still runs.
         """
         self.begin()
-        state_file = self._launches.state_file
-        if state_file.is_lost:
-            await self._launches.recover()
-        named = {engine.name: engine for engine in self.engines.values()}
-        left = [(name, record) for name, record in state_file.records.items() if record.host == self.name]
-        await asyncio.gather(*(self._take_over(name, record, named.get(name), drained) for name, record in left))
-        if adoptions := [engine.before for engine in self.engines.values() if engine.before is not None]:
-            await asyncio.wait(adoptions, timeout=_FIRST_LOOK_S)
-
-    async def take_back(self, done: TakenBack) -> None:
-        """Undo, before any engine is started, what a gateway has ``done`` on this host that failed to take over.
-
-        Those that it has launched are stopped, and those that it has woken sleep again.
-        """
-        launches, named = self._launches, {engine.name: engine for engine in self.engines.values()}
-        for name, engine in named.items():
-            if name in done.asleep or name in done.awake:
-                engine.correct(asleep=name in done.asleep)
-        for name in done.launched:
-            record = launches.state_file.records[name]
-            if record.host != self.name:
-                continue
-            process = await launches.adopt(name, _line_of(record, named.get(name)), LogRing())
-            if process is not None:
-                _log.warning("%s is stopped: the gateway that has launched it has not taken over", name)
-                await launches.end(process, _STRAY_STOP_S)
-
-    async def _take_over(
-        self, name: str, record: EngineRecord, engine: Engine | None, drained: asyncio.Future[None] | None
-    ) -> None:
-        launches, line = self._launches, _line_of(record, engine)
-        if engine is not None:
-            engine.launch.gpus = record.gpus
-        wanted = engine if fingerprint(line) == record.fingerprint else None
-        process = await launches.adopt(name, line, LogRing() if wanted is None else wanted.log)
-        if process is None:
-            return
-        if wanted is not None:
-            _log.info("%s still runs and is taken over", name)
-            launches.gpus.adopt(wanted.replica, record.gpus)
-            wanted.adopt(process, record.place)
-        elif drained is None:
-            await self._stop_stray(name, process, drained)
-        else:
-            launches.strays.append(launches.tasks.start(self._stop_stray(name, process, drained)))
-
-    async def _stop_stray(self, name: str, process: EngineProcess, drained: asyncio.Future[None] | None) -> None:
-        """Stop an engine that is not wanted any more, once the gateway that still uses it has ``drained``."""
-        _log.warning("%s still runs and is stopped: its configuration has changed", name)
-        if drained is not None:
-            await asyncio.shield(drained)
-        await self._launches.stop(process, _STRAY_STOP_S)
+        await self.left.take_over(drained)
 
     async def close(self, error: RequestError) -> None:
         """Refuse the waiting requests with ``error``, and stop every engine that is still this gateway's.
@@ -222,8 +168,7 @@ class Host(EngineControl, EngineListener):
     @property
     def is_used(self) -> bool:
         """Whether it has replicas, or an earlier gateway has left engines here that still run."""
-        records = self._launches.state_file.records.values()
-        return bool(self.engines) or any(record.host == self.name for record in records)
+        return bool(self.engines or self.left.records)
 
     def of_model(self, model: str) -> Sequence[str]:
         """The kept replicas of ``model``, in their order."""
@@ -572,33 +517,3 @@ class Host(EngineControl, EngineListener):
             return
         if engine.before is None or engine.before.done():
             engine.adopt(process, NOWHERE)
-
-
-def _line_of(record: EngineRecord, engine: Engine | None) -> LaunchLine:
-    """The launch line of now in the place of ``record``; one without a command if there is none any more."""
-    if engine is not None:
-        with suppress(ConfigError):
-            return engine.launch.line.line(record.place, record.gpus)
-    return LaunchLine(command=(), port=record.port, bind=record.place.bind, place=record.placed)
-
-
-class HostMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """The bytes that the engines of a host may take, and take."""
-
-    host: str
-    budget: int | None
-    """``None`` without a limit."""
-    used: int
-    """By the engines that run, as far as their sizes are known."""
-    replicas: Mapping[str, int]
-    """Of each replica: declared, else measured, else estimated from its files. Unknown ones are left out."""
-
-
-def host_memory(facts: HostFacts, running: Mapping[str, ReplicaState]) -> HostMemory:
-    """The memory of the host with these ``facts``, whose replicas ``running`` are neither stopped nor failed."""
-    declared = {name: each.memory for name, each in facts.replicas.items() if each.memory is not None}
-    known = {**facts.estimated, **facts.measured, **declared}
-    sizes = {name: known[name] for name in facts.replicas if name in known}
-    asleep, states = facts.asleep, running.items()
-    used = sum((asleep if state is ReplicaState.SLEEPING else sizes).get(name, 0) for name, state in states)
-    return HostMemory(host=facts.name, budget=facts.memory, used=used, replicas=sizes)

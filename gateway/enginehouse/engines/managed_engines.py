@@ -17,8 +17,9 @@ from enginehouse.domain.ticket import Ticket
 from enginehouse.engines.engine import Engine
 from enginehouse.engines.engine_cache import CacheFolders, MakeKeeper
 from enginehouse.engines.gpus import HostGpu
-from enginehouse.engines.host import Host, HostChange, HostMemory, host_memory
+from enginehouse.engines.host import Host, HostChange
 from enginehouse.engines.host_context import HostContext
+from enginehouse.engines.host_memory import HostMemory, host_memory
 from enginehouse.engines.launches import Ports
 from enginehouse.engines.loads import load
 from enginehouse.engines.model_servers import MakeServer
@@ -113,7 +114,7 @@ class ManagedEngines:
     async def take_back(self, done: TakenBack) -> None:
         """Own the engines again, and undo what a gateway has ``done`` that failed to take over."""
         try:
-            await asyncio.gather(*(host.take_back(done) for host in self._hosts.values()))
+            await asyncio.gather(*(host.left.take_back(done) for host in self._hosts.values()))
         finally:
             self.ownership.resume()
 

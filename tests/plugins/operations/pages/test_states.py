@@ -10,7 +10,7 @@ from enginehouse.app import Gateway
 from enginehouse.config.schema import Config
 from enginehouse.domain.backend_status import BackendStatus
 from enginehouse.domain.replica import Candidate, Health, ReplicaState
-from enginehouse.engines.host import host_memory
+from enginehouse.engines.host_memory import host_memory
 from enginehouse.interfaces.swappers import HostedReplica, HostFacts
 from enginehouse_operations.pages.live_view import condition
 from tests.support import plain_httpx

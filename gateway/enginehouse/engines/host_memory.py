@@ -1,0 +1,32 @@
+"""The memory of a host, and what its engines take of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from enginehouse.domain.replica import ReplicaState
+from enginehouse.interfaces.swappers import HostFacts
+
+
+class HostMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """The bytes that the engines of a host may take, and take."""
+
+    host: str
+    budget: int | None
+    """``None`` without a limit."""
+    used: int
+    """By the engines that run, as far as their sizes are known."""
+    replicas: Mapping[str, int]
+    """Of each replica: declared, else measured, else estimated from its files. Unknown ones are left out."""
+
+
+def host_memory(facts: HostFacts, running: Mapping[str, ReplicaState]) -> HostMemory:
+    """The memory of the host with these ``facts``, whose replicas ``running`` are neither stopped nor failed."""
+    declared = {name: each.memory for name, each in facts.replicas.items() if each.memory is not None}
+    known = {**facts.estimated, **facts.measured, **declared}
+    sizes = {name: known[name] for name in facts.replicas if name in known}
+    asleep, states = facts.asleep, running.items()
+    used = sum((asleep if state is ReplicaState.SLEEPING else sizes).get(name, 0) for name, state in states)
+    return HostMemory(host=facts.name, budget=facts.memory, used=used, replicas=sizes)
