@@ -9,14 +9,17 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
+from enginehouse import RequestError
 from enginehouse.drivers import EngineClient, ThinkingFields
 from enginehouse.protocols import PageRequest, no_engine
+from enginehouse.requests import Tokens
 
 __all__ = [
     "ChatPiece",
     "Envelope",
     "Forwarded",
     "Native",
+    "NativeAnswer",
     "Protocol",
     "ProtocolRequest",
     "Translation",
@@ -42,16 +45,33 @@ class ProtocolRequest(msgspec.Struct, frozen=True):
     """In ``native``: returns a client of a backend's engine. It raises ``NotFound`` for an unknown backend."""
 
 
+class NativeAnswer(ABC):
+    """Reads an answer with a status below 300 that is forwarded as it comes, and has a form of the protocol's own.
+
+    The gateway itself knows the forms of OpenAI's and Anthropic's answers.
+    """
+
+    tokens: Tokens | None = None
+    """Those that the engine has counted, once the last piece is read."""
+    error: RequestError | None = None
+    """The engine's own error, with which the answer has ended."""
+
+    @abstractmethod
+    def read(self, piece: bytes, *, last: bool) -> None:
+        """Read a piece. Raise ``RequestError`` at the last one if the answer is not whole: it ends as a broken one."""
+
+
 class Native(NamedTuple):
     """A request that an engine gets as it is, because it speaks the client's protocol itself.
 
     ``backend``: the only one that may serve it; empty for any. ``watch`` is called with the name of the backend that
     serves it, and with the first pieces of a stream, each of whole events, or with any other answer once it is whole.
-    It returns whether it has seen enough, and sees no more than about 1 MiB.
+    It returns whether it has seen enough, and sees no more than about 1 MiB. ``answer`` reads all of it.
     """
 
     backend: str = ""
     watch: Callable[[str, bytes], bool] | None = None
+    answer: NativeAnswer | None = None
 
 
 class Forwarded(NamedTuple):

@@ -27,7 +27,8 @@ from enginehouse.middleware import (
     message_of,
     status_of,
 )
-from enginehouse_kit.protocols import Envelope, Protocol, Translation
+from enginehouse.requests import Tokens
+from enginehouse_kit.protocols import Envelope, Native, Protocol, Translation
 
 _log = logging.getLogger(__name__)
 
@@ -381,16 +382,17 @@ class TranslationTurns:
 
 
 class WatchingWriter(PassingWriter):
-    """Passes an answer on, and shows its beginning to ``watch``, as of ``Native``, before the client has it.
+    """Passes the answer to a ``native`` request on, and shows it to the protocol before the client has it.
 
     ``exchange``: whose answer it is.
     """
 
-    __slots__ = ("_held", "_protocol", "_size", "_streams", "_watch", "exchange")
+    __slots__ = ("_answer", "_held", "_protocol", "_size", "_streams", "_watch", "exchange")
 
-    def __init__(self, writer: ResponseWriter, watch: Callable[[str, bytes], bool], protocol: Protocol) -> None:
+    def __init__(self, writer: ResponseWriter, native: Native, protocol: Protocol) -> None:
         super().__init__(writer)
-        self._watch: Callable[[str, bytes], bool] | None = watch
+        self._watch = native.watch
+        self._answer = native.answer
         self._protocol = protocol
         self._held: list[bytes] = []
         self._size = 0
@@ -400,22 +402,48 @@ class WatchingWriter(PassingWriter):
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         self._streams = b"content-type: text/event-stream" in lines.lower()
         if status >= 300:
-            self._watch = None
+            self._watch = self._answer = None
         self._writer.start(status, lines, length)
 
     def write(self, chunk: bytes) -> None:
         if self._watch is not None:
             self._see(self._watch, chunk, ended=False)
-        self._writer.write(chunk)
+        if self._is_whole(chunk, last=False):
+            self._writer.write(chunk)
 
     def chunks_to(self) -> BatchedTransport | None:
         """Rare events come to ``write`` nevertheless: the first ones of a response are such."""
-        return self._writer.chunks_to()
+        return self._writer.chunks_to() if self._answer is None else None
 
     def finish(self, chunk: bytes) -> None:
         if self._watch is not None:
             self._see(self._watch, chunk, ended=True)
-        self._writer.finish(chunk)
+        if self._is_whole(chunk, last=True):
+            self._writer.finish(chunk)
+
+    def settle(self, then: Callable[[RequestError | None], None]) -> None:
+        if self._answer is not None and self._answer.error is not None:
+            then(self._answer.error)
+        else:
+            super().settle(then)
+
+    def counted(self) -> Tokens | None:
+        return super().counted() if self._answer is None else self._answer.tokens
+
+    def _is_whole(self, chunk: bytes, *, last: bool) -> bool:
+        """Whether an answer is whole as far as it has come. If it is not, its request ends."""
+        if self._answer is None:
+            return True
+        try:
+            self._answer.read(chunk, last=last)
+        except RequestError as error:
+            assert self.exchange is not None
+            self.exchange.cancel(error)
+            return False
+        except Exception as error:
+            known(error, self._protocol)
+            self._answer = None
+        return True
 
     def _see(self, watch: Callable[[str, bytes], bool], chunk: bytes, *, ended: bool) -> None:
         self._size += len(chunk)

@@ -104,7 +104,8 @@ class TranslatedExchange(OpenExchange):
         exchange.begin(request.body, caller)
 
     def _begin_native(self, request: Native, body: bytes, caller: AdmittedCaller | None) -> None:
-        watching = None if request.watch is None else WatchingWriter(self._writer, request.watch, self._protocol)
+        watches = request.watch is not None or request.answer is not None
+        watching = WatchingWriter(self._writer, request, self._protocol) if watches else None
         opening = self._opening._replace(backend=request.backend)
         self._exchange = exchange = self._open(watching or self._writer, opening)
         if watching is not None:

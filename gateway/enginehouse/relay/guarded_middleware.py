@@ -8,6 +8,7 @@ from typing import TypeVar
 from enginehouse.aio.write_batch import BatchedTransport
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.plugin_id import PluginId
+from enginehouse.domain.tokens import Tokens
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.relay.middleware import Middleware, MiddlewareFacts, Opening
 from enginehouse.relay.response_writer import OpenExchange, PassingWriter, ResponseWriter
@@ -109,6 +110,13 @@ class _GuardedWriter(PassingWriter):
 
     def chunks_to(self) -> BatchedTransport | None:
         return self._writer.chunks_to()
+
+    def counted(self) -> Tokens | None:
+        try:
+            return self._writer.counted()
+        except BaseException as error:
+            log_plugin_failure(self._plugin, "failed to count an answer", error)
+            return None
 
     def abort(self) -> None:
         try:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from enginehouse.aio.write_batch import BatchedTransport
 from enginehouse.domain.errors import RequestError
+from enginehouse.domain.tokens import Tokens
 from enginehouse.interfaces.authenticators import AdmittedCaller
 
 
@@ -19,7 +20,8 @@ class ResponseWriter(ABC):
     calls the exchange's ``client_disconnected``, ``pause`` and ``resume``. A writer that watches the answer raises
     ``RequestError`` to refuse the rest of it.
 
-    ``holds_back``: it may still decide what the client gets when an answer was finished. Only then is ``settle`` asked.
+    ``holds_back``: it may still decide what the client gets when an answer was finished, or count its tokens. Only then
+    are ``settle`` and ``counted`` asked.
     """
 
     __slots__ = ()
@@ -52,6 +54,10 @@ class ResponseWriter(ABC):
         It gets the error that takes the place of the answer, or ends it; ``None`` for the answer.
         """
         then(None)
+
+    def counted(self) -> Tokens | None:
+        """The tokens that an answer tells in a form which only this writer knows."""
+        return None
 
     def chunks_to(self) -> BatchedTransport | None:
         """Where chunks of a body of unknown length may be written once a piece was; ``None`` if all must come here."""
@@ -94,6 +100,9 @@ class PassingWriter(ResponseWriter):
 
     def settle(self, then: Callable[[RequestError | None], None]) -> None:
         self._writer.settle(then)
+
+    def counted(self) -> Tokens | None:
+        return self._writer.counted()
 
     def unread(self) -> int:
         return self._writer.unread()

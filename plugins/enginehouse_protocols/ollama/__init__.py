@@ -5,4 +5,5 @@
     protocol   the paths, the lists of models, and errors in Ollama's form
     request    a chat, a prompt or texts to embed, as OpenAI's requests
     answer     answers, and lines of streams
+    native     answers of engines that speak the protocol themselves
 """

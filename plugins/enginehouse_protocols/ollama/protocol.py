@@ -11,8 +11,9 @@ import msgspec
 
 from enginehouse import InvalidRequest
 from enginehouse.errors import ModelNotFound
-from enginehouse_kit.protocols import Envelope, Protocol, ProtocolRequest, Translation
+from enginehouse_kit.protocols import Envelope, Native, Protocol, ProtocolRequest, Translation
 from enginehouse_protocols.fields import read
+from enginehouse_protocols.ollama.native import EngineLines
 from enginehouse_protocols.ollama.request import (
     ChatBody,
     EmbedBody,
@@ -126,6 +127,9 @@ class Ollama(Protocol):
         form, ask = _REQUESTS[request.path]
         body = read(request.body, form)
         return ask(body, _served(body.model, request.serves))
+
+    def native(self, request: ProtocolRequest) -> Native:
+        return Native(answer=EngineLines())
 
     def error(self, status: int, envelope: Envelope) -> bytes:
         return msgspec.json.encode({"error": envelope["error"].get("message", "")})

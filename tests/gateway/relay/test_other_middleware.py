@@ -11,6 +11,7 @@ import pytest
 from enginehouse import Middleware
 from enginehouse.middleware import MiddlewareFacts, OpenExchange, Opening, PassingWriter, ResponseWriter
 from enginehouse.plugin_manager.registry import Registry
+from enginehouse.requests import Tokens
 from tests.support.registries import registry_with
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway
@@ -30,6 +31,8 @@ class Odd(Middleware):
             raise ZeroDivisionError
         if self.fails == "in its writer":
             return inner(Writer(writer), opening)
+        if self.fails == "when it counts":
+            return inner(Counter(writer), opening)
         if self.fails == "never":
             return inner(PassingWriter(writer), opening)
         request: Any = inner(writer, opening)
@@ -48,6 +51,11 @@ class Writer(PassingWriter):
         raise ZeroDivisionError
 
     def abort(self) -> None:
+        raise ZeroDivisionError
+
+
+class Counter(PassingWriter):
+    def counted(self) -> Tokens | None:
         raise ZeroDivisionError
 
 
@@ -119,8 +127,11 @@ async def test_a_client_behind_it_that_never_reads_frees_its_engine(
     assert gateway.relay.context.counters.series("a", "m").keys[""].requests == {(499, "match"): 1}
 
 
-async def test_what_it_lets_pass_is_served(house: OpenGateway, engine: StartEngine) -> None:
-    served = await engine()
-    gateway = await house(served, interceptors=["volatile_lines"])
+@pytest.mark.parametrize("fails", ["", "when it counts"])
+async def test_what_it_lets_pass_is_served(
+    house: OpenGateway, engine: StartEngine, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    gateway = await house(await engine(), interceptors=["volatile_lines"])
+    monkeypatch.setattr(Odd, "fails", fails)
     assert (await gateway.ask(gateway.post())).status == 200
     await gateway.quiet()

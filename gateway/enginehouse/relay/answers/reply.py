@@ -263,12 +263,17 @@ class Reply:
     def measure(self) -> AnswerSize:
         """The size of the engine's answer, as far as it has passed."""
         if self._meter is None:
-            return len(self._whole), 0, self.tokens if self.is_read else read_tokens(self._whole)
-        if self.history is not None:
-            self.history.count()
-        size, events, tokens = self._meter.total()
-        usage = None if self._check is None else self._check.usage
-        return size, events, tokens if usage is None else tokens_of(usage) or tokens
+            size, events = len(self._whole), 0
+            tokens = self.tokens if self.is_read else read_tokens(self._whole)
+        else:
+            if self.history is not None:
+                self.history.count()
+            size, events, tokens = self._meter.total()
+            usage = None if self._check is None else self._check.usage
+            tokens = tokens if usage is None else tokens_of(usage) or tokens
+        if tokens is None and self.writer.holds_back:
+            tokens = self.writer.counted()
+        return size, events, tokens
 
     def ends(self) -> tuple[bytes, bytes]:
         """The beginning and the end of the engine's answer, after ``measure``."""
