@@ -128,7 +128,14 @@ def _anthropic(cards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _anthropic_model(card: Mapping[str, Any]) -> dict[str, Any]:
     since = datetime.fromtimestamp(card["created"], timezone.utc).isoformat()
-    return {"type": "model", "id": card["id"], "display_name": card.get("name", card["id"]), "created_at": since}
+    return {
+        "type": "model",
+        "id": card["id"],
+        "display_name": card.get("name", card["id"]),
+        "created_at": since,
+        "lifecycle": "active",
+        "max_input_tokens": card.get("max_model_len"),
+    }
 
 
 def _known(had: Sequence[Capabilities]) -> dict[str, bool]:

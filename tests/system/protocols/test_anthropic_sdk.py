@@ -169,3 +169,5 @@ def test_models_are_listed_in_anthropics_form(client: anthropic.Anthropic) -> No
     assert (listed.type, listed.id, listed.display_name) == ("model", "m", "m")
     assert client.models.retrieve("m") == listed
     assert listed.created_at.tzinfo is not None
+    assert listed.lifecycle == "active"
+    assert listed.max_input_tokens
