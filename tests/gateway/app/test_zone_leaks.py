@@ -225,7 +225,8 @@ def test_no_request_leaves_its_zone(in_virtual_time: Run, seed: int, requests: i
         await gateway.close()
         assert world.leaks == []
         assert set(world.seen) == set(BACKENDS)
-        assert min(*(counts[how] for how in ("retried", "hedged", "continued")), world.moves) > requests // 100
+        happened = min(*(counts[how] for how in ("retried", "hedged", "continued")), world.moves)
+        assert requests < 100 or happened > requests // 100  # a few requests may meet nothing of one kind
         assert codes[""] > requests // 2
 
     in_virtual_time(scenario())
