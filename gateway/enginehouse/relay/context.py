@@ -22,7 +22,7 @@ from enginehouse.interfaces.schedulers import CallerTurns
 from enginehouse.relay.answers.engine_error import retry_after
 from enginehouse.relay.engine_facts import EngineFacts
 from enginehouse.relay.engine_memory import EngineMemory, EngineShare
-from enginehouse.relay.events.stream_form import StreamForm, form_of_protocol, stream_form
+from enginehouse.relay.events.stream_form import forms_with
 from enginehouse.relay.middleware import Middleware
 from enginehouse.relay.retries import HedgeDelay, RetryBudget
 from enginehouse.relay.upstream.upstream import Upstream
@@ -99,6 +99,7 @@ class RelayContext:
         self.clock = clock
         self.tracer: Tracer | None = None
         self.protocols = protocols
+        self.form = forms_with(protocols)
         self.engine_memory = engine_memory
         self.continuer = continuer
         self.continuation_share: NewShare = partial(EngineShare, engine_memory, "continuation")
@@ -123,11 +124,6 @@ class RelayContext:
     def queue_of(self, candidate: Candidate) -> RequestQueue | None:
         """The queue that decides when ``candidate`` gets a request; ``None`` if it may at once."""
         return None if candidate.proxied else self.queues.get(candidate.backend)
-
-    def form(self, path: str) -> StreamForm:
-        """The form of the endpoint at ``path``, with the errors of the protocol that has it."""
-        protocol = self.protocols.get(path)
-        return stream_form(path) if protocol is None else form_of_protocol(path, protocol)
 
     def is_not_loaded(self, backend: str, status: int, answer: bytes) -> bool:
         """Whether the driver reads in an answer of ``backend`` that the model is not loaded."""

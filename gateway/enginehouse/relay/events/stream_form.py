@@ -203,3 +203,9 @@ def form_of_protocol(path: str, protocol: ClientProtocol) -> StreamForm:
             return form.error(status, envelope)
 
     return form._replace(error=error)
+
+
+def forms_with(protocols: Mapping[str, ClientProtocol]) -> Callable[[str], StreamForm]:
+    """Finds the form of the endpoint at a path, with the errors of the protocol that has it."""
+    owned = {path: form_of_protocol(path, protocol) for path, protocol in protocols.items()}
+    return _Forms({**_FORMS, **owned}).__getitem__
