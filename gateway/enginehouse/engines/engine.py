@@ -250,6 +250,9 @@ class Engine:
 
     async def evict(self) -> None:
         """Free the memory of the engine: by sleep if its model says so and that frees most of it, else by its end."""
+        if (run := self.run) is not None and run.used is not None and not run.used.done():
+            _log.info("%s makes room as soon as the earlier gateway no longer uses it", self.name)
+            await asyncio.wait({run.used})
         run = self.run
         if run is not None and self.state is ReplicaState.READY and not self.elsewhere:
             await self._sleep_or_stop(run, self.managed.model.evict)
@@ -289,14 +292,17 @@ class Engine:
         if not self.is_removed:
             self.listener.engine_exited(self)
 
-    def adopt(self, process: EngineProcess, place: Place) -> None:
-        """Begin to take over ``process``, which runs already, in place of a start. Wake it if it may be asleep."""
-        self.before = self.launches.tasks.start(self._adopt(process, place))
+    def adopt(self, process: EngineProcess, place: Place, used: asyncio.Future[None] | None = None) -> None:
+        """Begin to take over ``process``, which runs already, in place of a start. Wake it if it may be asleep.
 
-    async def _adopt(self, process: EngineProcess, place: Place) -> None:
+        ``used``: ends when an earlier gateway no longer uses it. Until then it makes no room for others.
+        """
+        self.before = self.launches.tasks.start(self._adopt(process, place, used))
+
+    async def _adopt(self, process: EngineProcess, place: Place, used: asyncio.Future[None] | None) -> None:
         self.launches.claim(place)
         self.errors.first_line = self.log.written
-        self.run = run = EngineRun(process, self.connect(process.address), place)
+        self.run = run = EngineRun(process, self.connect(process.address), place, used)
         try:
             await self._run_start(self._take_over(run))
             await self.examine()

@@ -83,7 +83,7 @@ class LeftEngines:
         if wanted is not None:
             _log.info("%s still runs and is taken over", name)
             launches.gpus.adopt(wanted.replica, record.gpus)
-            wanted.adopt(process, record.place)
+            wanted.adopt(process, record.place, drained)
         elif drained is None:
             await self._stop_stray(name, process, drained)
         else:

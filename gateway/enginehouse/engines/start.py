@@ -43,14 +43,18 @@ def longest_silence(model: ModelSettings) -> float:
 class EngineRun:
     """One life of an engine, as ``process`` in ``place``. ``client`` speaks with it. ``exited``: its end.
 
-    ``is_warm``: it was ready, so that its prefix cache is to be kept, if any is.
+    ``is_warm``: it was ready, so that its prefix cache is to be kept, if any is. ``used``: ends when an earlier gateway
+    no longer uses it; ``None`` if none does.
     """
 
-    def __init__(self, process: EngineProcess, client: ProbedEngine, place: Place) -> None:
+    def __init__(
+        self, process: EngineProcess, client: ProbedEngine, place: Place, used: asyncio.Future[None] | None = None
+    ) -> None:
         self.process = process
         self.client = client
         self.exited = asyncio.ensure_future(process.exited())
         self.place = place
+        self.used = used
         self.is_warm = False
 
 

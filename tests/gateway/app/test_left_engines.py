@@ -15,7 +15,7 @@ from enginehouse.engines.state_file import EngineRecord, Sleepers, StateFile
 from enginehouse.interfaces.services import FoundBackend
 from tests.support.fake_engines import FakeLauncher, FakeProcess, ScriptedDriver
 from tests.support.registries import of_acme, registry_with
-from tests.support.waiting import until
+from tests.support.waiting import settled, until
 
 
 @pytest.mark.parametrize("begun", [False, True])
@@ -66,18 +66,23 @@ async def test_what_a_gateway_has_launched_that_failed_to_take_over_is_stopped_b
 
 
 class Upgrade:
-    """A gateway with the model ``m``, whose engine can sleep, and another one that takes over from it and fails."""
+    """A gateway with the model ``m``, whose engine can sleep, and another one that takes over from it.
+
+    Both have another model ``n``, for which ``m`` must make room. ``drained``: when the first one has ended.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.launcher, self.driver = folder, FakeLauncher(), ScriptedDriver()
         self.driver.sleeps = self.driver.wakes = True
         self.old = self._gateway(StateFile(folder))
+        self.drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def _gateway(self, state_file: StateFile, drained: asyncio.Future[None] | None = None) -> Gateway:
         registry = registry_with("launcher", "given", lambda: self.launcher, instead_of="sglang")
         registry.add([of_acme("driver", "scripted", lambda: self.driver)])
         model = ModelSettings(driver="scripted", command="engine", host=["rack"], idle="sleep")
-        gateway = Gateway(Config(hosts={"rack": HostSettings(launcher="given")}, models={"m": model}), registry)
+        models = {"m": model, "n": ModelSettings(driver="scripted", command="engine", host=["rack"])}
+        gateway = Gateway(Config(hosts={"rack": HostSettings(launcher="given")}, models=models), registry)
         gateway.build_hosts(state_file, drained)
         return gateway
 
@@ -87,7 +92,7 @@ class Upgrade:
         self.launcher.running = {process.address: process for process in self.launcher.launched}
 
     async def take_over(self) -> Gateway:
-        new = self._gateway(StateFile(self.folder, os.dup(await self.old.pause())), asyncio.Future())
+        new = self._gateway(StateFile(self.folder, os.dup(await self.old.pause())), self.drained)
         await new.start()
         await until(lambda: state_of(new) is ReplicaState.READY)
         return new
@@ -150,6 +155,21 @@ async def test_an_engine_that_a_gateway_put_to_sleep_which_failed_to_take_over_i
     await upgrade.old.engines.load("m")
     assert upgrade.driver.asked == ["sleep", "wake"]
     await upgrade.close()
+
+
+async def test_an_engine_that_an_earlier_gateway_still_uses_makes_no_room_for_another_one(tmp_path: Path) -> None:
+    upgrade = Upgrade(tmp_path)
+    await upgrade.open()
+    new = await upgrade.take_over()
+    upgrade.old.give_up()
+    load = asyncio.ensure_future(new.engines.load("n"))
+    await settled(lambda: len(upgrade.launcher.launched[0].stops))
+    assert not upgrade.launcher.launched[0].stops
+    upgrade.drained.set_result(None)
+    await load
+    assert [len(each.stops) for each in upgrade.launcher.launched] == [1, 0]
+    await new.stop()
+    await upgrade.old.stop()
 
 
 async def test_a_gateway_that_failed_to_take_over_writes_no_more(tmp_path: Path) -> None:
