@@ -78,6 +78,7 @@ class Block(msgspec.Struct):
     id: str | None = None
     name: str | None = None
     title: str | None = None
+    context: str | None = None
     input: Any = None
     tool_use_id: str | None = None
     content: msgspec.Raw = _NOTHING
@@ -333,7 +334,7 @@ def _document(block: Block, source: Source, count: ItemCount) -> Iterator[dict[s
 
 
 def _title(block: Block) -> list[dict[str, Any]]:
-    return [text_part(block.title)] if block.title else []
+    return [text_part(text) for text in (block.title, block.context) if text]
 
 
 def _leaves_out(choice: ToolChoice | None, tool: Tool) -> bool:

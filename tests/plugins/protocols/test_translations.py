@@ -138,6 +138,12 @@ def test_a_message_without_a_thread_reaches_an_engine_that_speaks_the_protocol(s
     assert isinstance(Messages().translate(request), Translation)
 
 
+def test_a_document_tells_its_title_and_its_context() -> None:
+    source = {"type": "text", "media_type": "text/plain", "data": "the text"}
+    document = {"type": "document", "title": "T", "context": "from 1999", "source": source}
+    assert asked(message({"role": "user", "content": [document]}))["messages"][0]["content"] == "T\nfrom 1999\nthe text"
+
+
 @pytest.mark.parametrize("alone", [False, True])
 def test_the_summary_of_earlier_turns_is_the_users(alone: bool) -> None:
     summary = {"type": "compaction", "content": "we built a shed", "signature": "s"}
