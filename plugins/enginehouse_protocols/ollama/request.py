@@ -6,7 +6,8 @@ import math
 import re
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 import msgspec
@@ -162,7 +163,7 @@ def _fields(body: _Body, model: str) -> dict[str, Any]:
 def _messages(turns: Sequence[Turn]) -> Iterator[dict[str, Any]]:
     """The messages. Ollama's calls need no ids: ``_OpenCalls`` says which one a tool's message answers."""
     open_calls = _OpenCalls()
-    for number, turn in enumerate(turns):
+    for number, turn in enumerate(_joined_turns(turns)):
         message: dict[str, Any] = {"role": turn.role, "content": turn.content or ""}
         if turn.images:
             parts = [text_part(turn.content)] if turn.content else []
@@ -178,6 +179,18 @@ def _messages(turns: Sequence[Turn]) -> Iterator[dict[str, Any]]:
         elif turn.role == "user":  # what has no answer yet gets none
             open_calls = _OpenCalls()
         yield message
+
+
+def _joined_turns(turns: Iterable[Turn]) -> Iterator[Turn]:
+    """The turns, of which the user's and the system's in a row are one, as for Ollama: many templates take no two."""
+    for role, group in groupby(turns, key=lambda turn: turn.role):
+        first, *others = group
+        if not others or role not in ("system", "user"):
+            yield from (first, *others)
+        else:
+            same = first, *others
+            content = "\n\n".join(turn.content for turn in same if turn.content)
+            yield Turn(role, content, images=[image for turn in same for image in turn.images or ()])
 
 
 class _OpenCalls:

@@ -427,6 +427,24 @@ def test_only_a_positive_number_limits_an_answer_of_ollama(amount: int) -> None:
     assert "max_tokens" not in chat
 
 
+def test_turns_in_a_row_are_one_as_ollama_itself_has_them() -> None:
+    turns: list[dict[str, Any]] = [
+        {"role": "system", "content": "a"},
+        {"role": "system", "content": "b"},
+        {"role": "user", "content": "one", "images": [PNG]},
+        {"role": "user", "content": ""},
+        {"role": "user", "content": "two"},
+        {"role": "assistant", "content": "so"},
+        {"role": "tool", "content": "1"},
+        {"role": "tool", "content": "2"},
+    ]
+    chat = asked(translated(Ollama(), "/api/chat", {"model": "m", "messages": turns}))["messages"]
+    assert [turn["role"] for turn in chat] == ["system", "user", "assistant", "tool", "tool"]
+    assert chat[0]["content"] == "a\n\nb"
+    assert chat[1]["content"][0] == {"type": "text", "text": "one\n\ntwo"}
+    assert chat[1]["content"][1]["type"] == "image_url"
+
+
 def test_an_empty_suffix_of_ollama_is_none() -> None:
     made = translated(Ollama(), "/api/generate", {"model": "m", "prompt": "hi", "suffix": "", "images": [PNG]})
     assert made.path == "/v1/chat/completions"

@@ -127,13 +127,13 @@ def expected(asked: Talk, *, is_response: bool = False) -> list[Any]:
     return found
 
 
-def joined_turns(chat: list[Any]) -> list[Any]:
-    """A summary in which messages of the user, or of the assistant, in a row are one."""
+def joined_turns(chat: list[Any], between: str, *roles: str) -> list[Any]:
+    """A summary in which messages in a row of one of these ``roles`` are one, with ``between`` their texts."""
     found: list[Any] = []
     for role, text, images, calls, id, thought in chat:
-        if found and found[-1][0] == role and role in ("user", "assistant"):
+        if found and found[-1][0] == role and role in roles:
             _, said, seen, called, _, thoughts = found.pop()
-            text = "\n".join(each for each in (said, text) if each)
+            text = between.join(each for each in (said, text) if each)
             images, calls, thought = seen + images, called + calls, thoughts + thought
         found.append((role, text, images, calls, id, thought))
     return found

@@ -30,6 +30,8 @@ from tests.plugins.protocols.generated.client_requests import (
 )
 
 FACTOR = int(os.environ.get("ENGINEHOUSE_FUZZ", "1"))
+JOINED = {"messages": ("\n", "user", "assistant"), "ollama": ("\n\n", "user")}
+"""What is between the texts of turns in a row that are one in the chat, and whose turns those are."""
 MESSAGES, RESPONSES, OLLAMA = Messages(), Responses(), Ollama()
 
 
@@ -47,16 +49,14 @@ def check(
     images: bool,
     limit: int | None,
     chooses: bool,
-    is_message: bool = False,
     is_response: bool = False,
+    joins: tuple[str, ...] = (),
 ) -> None:
     wanted = expected(asked, is_response=is_response)
-    if is_message:
-        wanted = joined_turns(wanted)
     found = summary(made["messages"])
     if not images:  # of results, which Ollama's tools cannot have
         wanted = [turn for turn in wanted if turn[1] or turn[3] or turn[0] != "user"]
-    assert found == wanted
+    assert found == (joined_turns(wanted, *joins) if joins else wanted)
     assert made.get("max_tokens") == limit
     assert made.get("temperature") == asked.temperature
     assert [tool["function"]["name"] for tool in made.get("tools", ())] == asked.tools
@@ -76,13 +76,15 @@ def try_talk(seed: int) -> None:
 def _try(asked: Talk, rng: Random) -> None:
     message = as_message(asked, rng)
     made = chat(MESSAGES, "/v1/messages", message)
-    check(asked, made, images=True, limit=asked.limit or 9, chooses=True, is_message=True)
+    check(asked, made, images=True, limit=asked.limit or 9, chooses=True, joins=JOINED["messages"])
     response = as_response(asked, rng)
     made = chat(RESPONSES, "/v1/responses", response)
     check(asked, made, images=True, limit=asked.limit, chooses=True, is_response=True)
     lines = as_ollama(asked)
     ollama._types.ChatRequest(**lines)
-    check(asked, chat(OLLAMA, "/api/chat", lines), images=False, limit=asked.limit, chooses=False)
+    check(
+        asked, chat(OLLAMA, "/api/chat", lines), images=False, limit=asked.limit, chooses=False, joins=JOINED["ollama"]
+    )
 
 
 def test_a_conversation_is_the_same_chat_in_each_dialect() -> None:
