@@ -16,6 +16,7 @@ from enginehouse.interfaces.protocols import ClientProtocol, TranslatedRequest
 from enginehouse.relay.answers.gathering_writer import GatheringWriter
 from enginehouse.relay.asides import Asides
 from enginehouse.relay.context import RelayContext
+from enginehouse.relay.events.stream_form import form_of_protocol
 from enginehouse.relay.heads import find_request_id
 from enginehouse.relay.jobs.engine_job import EngineCall, EngineJob
 from enginehouse.relay.jobs.job import InferenceJob, Job
@@ -154,8 +155,11 @@ class Relay:
         return interception.open(opening, writer, self._open_request)
 
     def _open_request(self, writer: ResponseWriter, opening: Opening) -> RelayedRequest:
-        path, headers, _, translation, backend, decoded = opening
-        return self._exchange(writer, path, headers, translation, backend, decoded)
+        path, headers, protocol, translation, backend, decoded = opening
+        request = self._exchange(writer, path, headers, translation, backend, decoded)
+        if protocol is not None and translation is None and path not in self.context.protocols:
+            request.reply.form = form_of_protocol(path, protocol)  # the path has parts, or the request was forwarded
+        return request
 
     def _exchange(
         self,

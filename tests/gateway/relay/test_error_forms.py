@@ -30,7 +30,7 @@ class Odd(Protocol):
     """A protocol with a form of its own, which it does not always find."""
 
     name: ClassVar[str] = "odd"
-    paths = ("/v1/odd", "/v1/messages/odd")
+    paths = ("/v1/odd", "/v1/messages/odd", "/v1/odder/{model:path}:ask")
     pages = (("GET", "/v1/odd/page"),)
     finds = True
 
@@ -184,6 +184,10 @@ async def test_a_protocol_that_has_a_form_of_its_own(
         gateway.get("/v1/messages/odd", OPERATOR),
         gateway.post(b"{", OPERATOR, path="/v1/odd"),
         gateway.post(path="/v1/odd"),
+        gateway.post(path="/v1/odder/m:ask"),
+        gateway.post(b"{", OPERATOR, path="/v1/odder/m:ask"),
+        gateway.get("/v1/odder/m:ask"),
+        gateway.get("/v1/odder/m:ask/x"),
     ):
         reply = await gateway.ask(request)
         told = msgspec.json.decode(reply.body)
