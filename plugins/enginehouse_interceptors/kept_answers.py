@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from enginehouse_kit.interceptors import Answer, AnswerFilter, Event
+
+_SAYS_NOTHING: Final = frozenset({"usage", "other", "error"})
+"""Kinds of events."""
 
 
 class _Kept(NamedTuple):
@@ -71,7 +74,8 @@ class KeptAnswers:
 class KeepingFilter(AnswerFilter):
     """Has ``answers`` keep a whole answer of status 200, unless it has more than ``most`` bytes, or is encoded.
 
-    ``ended`` is called in any case, before that.
+    A stream in which no choice says anything, not even that it ends, is its engine's failure, and not kept. ``ended``
+    is called in any case, before that.
     """
 
     def __init__(self, answers: KeptAnswers, key: bytes, most: int, ended: Callable[[], None] | None = None) -> None:
@@ -82,12 +86,14 @@ class KeepingFilter(AnswerFilter):
         self._type = ""
         self._events: list[bytes] = []
         self._size = 0
+        self._speaks = False
 
     def head(self, status: int, headers: Mapping[str, str]) -> None:
         if status == 200 and "content-encoding" not in headers:
             self._type = headers.get("content-type", "")
 
     def event(self, event: Event) -> Event:
+        self._speaks = self._speaks or event.kind not in _SAYS_NOTHING
         if self._type:
             piece = b"data: %s\n\n" % msgspec.json.encode(event.data)
             size = len(piece)
@@ -100,6 +106,8 @@ class KeepingFilter(AnswerFilter):
         return event
 
     def end(self) -> None:
+        if not self._speaks:
+            self._type = ""
         self._done(b"".join(self._events) + b"data: [DONE]\n\n")
 
     def whole(self, body: bytes) -> None:

@@ -47,7 +47,7 @@ def check_protocol(factory: Callable[[], Protocol]) -> None:
     """Check that requests become OpenAI's or are refused, and that answers and errors come back as bytes."""
     it = factory()
     expect(bool(it.name) and it.name.isprintable(), f"name must be a word for a header, got {it.name!r}")
-    for path in (*it.paths, *(path for _, path in it.pages)):
+    for path in (*it.paths, *(path for _, path in it.pages), *it.other_paths):
         expect(path.startswith("/"), f"a path must begin with a slash, got {path!r}")
     error = ModelNotFound("m")
     expect(b"not found" in it.error(error.status, error.envelope()), "error must tell the message")

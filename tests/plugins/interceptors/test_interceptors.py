@@ -88,6 +88,18 @@ def test_a_stream_is_given_again() -> None:
     )
 
 
+@pytest.mark.parametrize("kinds", [(), ("usage",), ("other", "usage")])
+def test_a_stream_that_says_nothing_is_not_kept(kinds: tuple[str, ...]) -> None:
+    it = create("interceptor", "answers")
+    asked = request(seed=1, stream=True)
+    made = filter_of(it, asked)
+    made.head(200, {"content-type": "text/event-stream"})
+    for kind in kinds:
+        made.event(event(kind))
+    made.end()
+    assert before(it, asked) is None
+
+
 def test_what_might_be_another_answer_is_not_kept() -> None:
     it = create("interceptor", "answers", {"most_bytes": 1000})
     assert it.answer(request(temperature=0.7)) is None
