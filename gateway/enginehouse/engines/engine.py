@@ -248,13 +248,16 @@ class Engine:
         if memory and version == self.facts.version and not self.is_asleep:
             self.facts.note_memory(memory)
 
+    async def freed(self) -> None:
+        """Return when no earlier gateway uses the engine any more, or when it has exited."""
+        if (run := self.run) is not None and run.is_shared:
+            _log.info("%s goes on until the earlier gateway no longer uses it", self.name)
+            await run.freed()
+
     async def evict(self) -> None:
         """Free the memory of the engine: by sleep if its model says so and that frees most of it, else by its end."""
-        if (run := self.run) is not None and run.used is not None and not run.used.done():
-            _log.info("%s makes room as soon as the earlier gateway no longer uses it", self.name)
-            await asyncio.wait({run.used})
-        run = self.run
-        if run is not None and self.state is ReplicaState.READY and not self.elsewhere:
+        await self.freed()
+        if (run := self.run) is not None and self.state is ReplicaState.READY and not self.elsewhere:
             await self._sleep_or_stop(run, self.managed.model.evict)
             if self.run is not run:
                 return
@@ -273,29 +276,22 @@ class Engine:
             end = self._sleep_or_stop(run, self.managed.model.idle)
             self.launches.tasks.start(self._rested(run, end))
 
-    def correct(self, *, asleep: bool) -> None:
-        """Note that another gateway, which has gone, put a ready engine to sleep, or woke one that is to sleep."""
-        if (run := self.run) is None:
-            return
-        if asleep and self.state is ReplicaState.READY:
-            run.is_warm = False
-            self._become(ReplicaState.SLEEPING)
-            self.launches.tasks.start(self._rested(run))
-        elif self.is_asleep and not asleep:
+    def sleep_again(self) -> None:
+        """Begin to put an engine to sleep that is to sleep, but that another gateway, which has gone, has woken."""
+        if (run := self.run) is not None and self.is_asleep:
             self.launches.tasks.start(self._rested(run, self._sleep_or_stop(run, "sleep")))
 
-    async def _rested(self, run: EngineRun, end: asyncio.Future[None] | None = None) -> None:
-        if end is not None:
-            await end
+    async def _rested(self, run: EngineRun, end: asyncio.Future[None]) -> None:
+        await end
         if self.is_asleep:
             await self.facts.frees_by_sleep(run)
         if not self.is_removed:
             self.listener.engine_exited(self)
 
-    def adopt(self, process: EngineProcess, place: Place, used: asyncio.Future[None] | None = None) -> None:
+    def adopt(self, process: EngineProcess, place: Place, used: asyncio.Future[None] | None) -> None:
         """Begin to take over ``process``, which runs already, in place of a start. Wake it if it may be asleep.
 
-        ``used``: ends when an earlier gateway no longer uses it. Until then it makes no room for others.
+        ``used``: ends when an earlier gateway no longer uses it; ``None`` if none does.
         """
         self.before = self.launches.tasks.start(self._adopt(process, place, used))
 

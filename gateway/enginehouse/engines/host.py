@@ -113,6 +113,7 @@ class Host(EngineControl, EngineListener):
             self.engines[replica] = self._engine(each)
         self.servers = ModelServers(name, context, self._note_found)
         self._has_released = False
+        self._drained: asyncio.Future[None] | None = None
         self._files = ModelFiles(self._note_facts)
         self.facts = self._facts_by(context, managed)
         self.swapper = context.make_swapper(self.facts)
@@ -143,6 +144,7 @@ class Host(EngineControl, EngineListener):
 
         ``drained``: when that gateway no longer uses them, if it still runs.
         """
+        self._drained = drained
         self.begin()
         await self.left.take_over(drained)
 
@@ -243,10 +245,22 @@ class Host(EngineControl, EngineListener):
             self.preload(replica for replica, model in kept.items() if not states and model.preload == "again")
 
     def rest(self, replicas: Sequence[str]) -> None:
-        """Put those of ``replicas`` to sleep, or stop them, that are ready and serve no request."""
+        """Put those of ``replicas`` to sleep, or stop them, that are ready and serve no request.
+
+        One that an earlier gateway still uses rests later.
+        """
         for replica in replicas:
-            if self.engines[replica].shown is ReplicaState.READY and not self.queue.in_flight(replica):
-                self.engines[replica].rest()
+            engine = self.engines.get(replica)
+            if engine is None or engine.shown is not ReplicaState.READY or self.queue.in_flight(replica):
+                continue
+            if engine.run is not None and engine.run.is_shared:
+                self._launches.tasks.start(self._rest_later(replica))
+            else:
+                engine.rest()
+
+    async def _rest_later(self, replica: str) -> None:
+        await self.freed(replica)
+        self.rest([replica])
 
     # --- changes of the configuration
 
@@ -419,6 +433,10 @@ class Host(EngineControl, EngineListener):
         if (engine := self.engines.get(replica)) is not None:
             await engine.stop(timeout)
 
+    async def freed(self, replica: str) -> None:
+        if (engine := self.engines.get(replica)) is not None:
+            await engine.freed()
+
     async def evict(self, replica: str) -> None:
         if (engine := self.engines.get(replica)) is not None:
             await engine.evict()
@@ -516,4 +534,4 @@ class Host(EngineControl, EngineListener):
         if engine is None or engine.removal is not None or engine.shown not in AT_REST:
             return
         if engine.before is None or engine.before.done():
-            engine.adopt(process, NOWHERE)
+            engine.adopt(process, NOWHERE, self._drained)

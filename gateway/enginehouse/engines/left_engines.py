@@ -56,9 +56,9 @@ class LeftEngines:
         Those that it has launched are stopped, and those that it has woken sleep again.
         """
         launches, records, named = self._launches, self.records, self._named()
-        for name in sorted(done.asleep | done.awake):
+        for name in sorted(done.woken):
             if (engine := named.get(name)) is not None:
-                engine.correct(asleep=name in done.asleep)
+                engine.sleep_again()
         for name in done.launched:
             if (record := records.get(name)) is None:
                 continue

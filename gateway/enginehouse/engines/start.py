@@ -44,7 +44,7 @@ class EngineRun:
     """One life of an engine, as ``process`` in ``place``. ``client`` speaks with it. ``exited``: its end.
 
     ``is_warm``: it was ready, so that its prefix cache is to be kept, if any is. ``used``: ends when an earlier gateway
-    no longer uses it; ``None`` if none does.
+    no longer uses it; without it, none does.
     """
 
     def __init__(
@@ -54,8 +54,19 @@ class EngineRun:
         self.client = client
         self.exited = asyncio.ensure_future(process.exited())
         self.place = place
-        self.used = used
         self.is_warm = False
+        self._used = used
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether an earlier gateway still uses it."""
+        return self._used is not None and not self._used.done()
+
+    async def freed(self) -> None:
+        """Return when it is not shared any more, or when it has exited."""
+        if self._used is not None:
+            ends: set[asyncio.Future[Any]] = {self._used, self.exited}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
 
 
 class StartLimits:

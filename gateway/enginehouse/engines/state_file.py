@@ -109,14 +109,13 @@ class Footprints:
 
 
 class TakenBack(NamedTuple):
-    """What a gateway has done that failed to take over, by names of engines.
+    """What a gateway has done that failed to take over: the names of the engines that it has launched, and woken.
 
-    ``launched``: those that it has launched; ``asleep`` and ``awake``: those that it has put to sleep or woken.
+    It stops none that it takes over, and puts none to sleep, while the earlier gateway may still use them.
     """
 
-    launched: Collection[str] = ()
-    asleep: frozenset[str] = frozenset()
-    awake: frozenset[str] = frozenset()
+    launched: Collection[str]
+    woken: Collection[str]
 
 
 class Sleepers:
@@ -128,7 +127,7 @@ class Sleepers:
     def __init__(self, folder: Path) -> None:
         self._file = _KeptFile(folder / "asleep.json", frozenset[str], "a sleeping engine may not be woken")
         self.names = self._file.read(frozenset())
-        self._left: frozenset[str] | None = None
+        self._left: frozenset[str] = frozenset()
 
     def follow(self, name: str, state: ReplicaState, *, may_sleep: bool) -> None:
         """Note that the engine ``name`` has the new ``state``. One that stops and may sleep is asked to sleep next."""
@@ -146,17 +145,14 @@ class Sleepers:
         self._left = self.names
         self._file.leave()
 
-    def take_back(self) -> TakenBack:
-        """Use the file again, with what the other gateway has noted in it."""
-        left, self._left = self._left, None
-        if left is None:
-            return TakenBack()
-        theirs = self._file.read(left)
-        changes = TakenBack(asleep=theirs - left, awake=left - theirs)
+    def take_back(self) -> Collection[str]:
+        """Use the file again. Returns the names that the other gateway has removed from it, and removes them too."""
+        left, self._left = self._left, frozenset()
+        woken = left - self._file.read(left)
         self._file.take_back()
-        self.names = (self.names | changes.asleep) - changes.awake
+        self.names -= woken
         self._file.write(self.names)
-        return changes
+        return woken
 
 
 class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -266,7 +262,7 @@ class StateFile:
         for file in (self._file, self.footprints.file):
             file.take_back()
         self._file.write(self.records)
-        return self.sleepers.take_back()._replace(launched=new.keys())
+        return TakenBack(new.keys(), self.sleepers.take_back())
 
     def close(self) -> None:
         """Release the folder for another gateway, unless that has the lock already."""

@@ -52,6 +52,9 @@ class EngineControl(ABC):
         """Free the memory of an engine for another one: stop it, or put it to sleep if its model says so."""
         await self.stop(replica, None)
 
+    async def freed(self, replica: str) -> None:
+        """Return when an earlier gateway, which still answers requests, no longer uses an engine."""
+
     def stopping(self, replica: str) -> None:
         """An engine is about to be stopped, although it serves requests: end them, or they hold its end up."""
 

@@ -314,14 +314,18 @@ class HostQueue(RequestQueue):
 
     async def _retire(self, replica: str, within: float) -> None:
         ends = self._ends[replica]
-        if self._granted[replica]:
-            ends.drained.clear()
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(ends.drained.wait(), within)
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._drain(replica, ends.drained), within)
         if ends.retirement is asyncio.current_task():  # else it has stopped, and another engine may run in its place
             self.stop([replica], None)
         if ends.stop is not None:
             await asyncio.shield(ends.stop)  # no variable: a failure would refer to the task that raised it
+
+    async def _drain(self, replica: str, drained: asyncio.Event) -> None:
+        await self._engines.freed(replica)
+        if self._granted[replica]:
+            drained.clear()
+            await drained.wait()
 
     # --- tickets without an answer
 

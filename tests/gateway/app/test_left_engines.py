@@ -143,18 +143,20 @@ async def test_an_engine_that_is_to_be_woken_meanwhile_is_not_woken_again(tmp_pa
     await upgrade.close()
 
 
-async def test_an_engine_that_a_gateway_put_to_sleep_which_failed_to_take_over_is_woken(tmp_path: Path) -> None:
+async def test_an_engine_that_an_earlier_gateway_still_uses_is_put_to_sleep_when_that_has_ended(
+    tmp_path: Path,
+) -> None:
     upgrade = Upgrade(tmp_path)
     await upgrade.open()
     new = await upgrade.take_over()
+    upgrade.old.give_up()
     new.engines.rest("m")
+    await settled(lambda: state_of(new))
+    assert state_of(new) is ReplicaState.READY
+    upgrade.drained.set_result(None)
     await until(lambda: state_of(new) is ReplicaState.SLEEPING)
-    await upgrade.fail(new)
-    assert state_of(upgrade.old) is ReplicaState.SLEEPING
-    assert Sleepers(tmp_path).names == {"m"}
-    await upgrade.old.engines.load("m")
-    assert upgrade.driver.asked == ["sleep", "wake"]
-    await upgrade.close()
+    await new.stop()
+    await upgrade.old.stop()
 
 
 async def test_an_engine_that_an_earlier_gateway_still_uses_makes_no_room_for_another_one(tmp_path: Path) -> None:
@@ -168,6 +170,35 @@ async def test_an_engine_that_an_earlier_gateway_still_uses_makes_no_room_for_an
     upgrade.drained.set_result(None)
     await load
     assert [len(each.stops) for each in upgrade.launcher.launched] == [1, 0]
+    await new.stop()
+    await upgrade.old.stop()
+
+
+async def test_an_engine_that_an_earlier_gateway_still_uses_is_unloaded_when_that_has_ended(tmp_path: Path) -> None:
+    upgrade = Upgrade(tmp_path)
+    await upgrade.open()
+    new = await upgrade.take_over()
+    upgrade.old.give_up()
+    unload = asyncio.ensure_future(new.engines.unload(["m"]))
+    await settled(lambda: len(upgrade.launcher.launched[0].stops))
+    assert not upgrade.launcher.launched[0].stops
+    upgrade.drained.set_result(None)
+    await unload
+    assert len(upgrade.launcher.launched[0].stops) == 1
+    await new.stop()
+    await upgrade.old.stop()
+
+
+async def test_an_engine_that_exits_makes_room_although_an_earlier_gateway_has_not_ended(tmp_path: Path) -> None:
+    upgrade = Upgrade(tmp_path)
+    await upgrade.open()
+    new = await upgrade.take_over()
+    upgrade.old.give_up()
+    load = asyncio.ensure_future(new.engines.load("n"))
+    await settled(lambda: len(upgrade.launcher.launched))
+    upgrade.launcher.launched[0].end.set_result(1)
+    await load
+    assert len(upgrade.launcher.launched) == 2
     await new.stop()
     await upgrade.old.stop()
 

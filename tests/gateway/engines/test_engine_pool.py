@@ -17,7 +17,7 @@ from enginehouse.errors import LoadFailed, NotEnoughMemory
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.scheduling.host_engines import EngineControl
 from tests.support.bare_host import BareHost, address_of
-from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
+from tests.support.fake_engines import FakeClient, FakeLauncher, FakeProcess, ScriptedDriver
 from tests.support.virtual_time import Run
 
 STOPPED, STARTING, READY = ReplicaState.STOPPED, ReplicaState.STARTING, ReplicaState.READY
@@ -598,6 +598,26 @@ def test_the_record_of_an_engine_that_exited_is_removed(in_virtual_time: Run, st
         assert stage.remembered() == set()
         await engines.start("a@a")
         assert stage.remembered() == {"a"}
+
+    in_virtual_time(scenario())
+
+
+def test_a_model_that_a_server_had_loaded_stays_as_long_as_an_earlier_gateway_uses_it(
+    in_virtual_time: Run, stage: Stage
+) -> None:
+    async def scenario() -> None:
+        engines, process = stage.gateway(), FakeProcess("http://server")
+        drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        await engines.open(drained)
+        engines.found("a@a", process)
+        await engines.start("a@a")
+        evicted = asyncio.ensure_future(engines.evict("a@a"))
+        await asyncio.sleep(1)
+        assert not process.stops
+        drained.set_result(None)
+        await evicted
+        assert process.stops
+        await engines.close()
 
     in_virtual_time(scenario())
 
