@@ -82,6 +82,8 @@ class AnswerFilters:
         pieces: list[bytes] = []
         try:
             for data, raw in _read(chunk):
+                if self.ended:  # nothing follows the last event, or an error
+                    break
                 if data is None:
                     pieces.append(raw)
                 elif data == _DONE:
@@ -151,9 +153,11 @@ class AnswerFilters:
         if events[0].kind == "error":
             error = decoded["error"]
             self.broken(error if isinstance(error, dict) else {"message": str(error), "code": None})
-        elif "choices" in decoded or "content" in decoded:
+            pieces.append(raw)
+            return
+        if "choices" in decoded or "content" in decoded:
             self._like = decoded
-        passed = events if self.ended else self._through(events, 0, len(raw))
+        passed = self._through(events, 0, len(raw))
         if len(passed) == len(events) and all(one is other for one, other in zip(passed, events, strict=True)):
             pieces.append(raw)
         else:

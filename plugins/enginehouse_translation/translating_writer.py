@@ -25,10 +25,11 @@ from enginehouse.middleware import (
     end_behind,
     lines_without,
     message_of,
+    shown,
     status_of,
 )
 from enginehouse.requests import Tokens
-from enginehouse_kit.protocols import Envelope, Native, Protocol, Translation
+from enginehouse_kit.protocols import Envelope, Native, NativeAnswer, Protocol, Translation
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +60,8 @@ class TranslatingWriter(PassingWriter):
 
     ``_held``: what has come of an answer that is not a stream, unless ``_dropped`` says why it is not held.
     ``_waiting``: events that wait for a turn, from ``_place`` on. ``_joined``: it waits for one. ``_ends``: the last
-    piece is among them. ``_holds``: the engine is paused because of them.
+    piece is among them. ``_holds``: the engine is paused because of them. ``_over``: the stream has
+    had its last event, or an error: nothing follows.
     """
 
     __slots__ = (
@@ -70,6 +72,7 @@ class TranslatingWriter(PassingWriter):
         "_holds",
         "_joined",
         "_lines",
+        "_over",
         "_place",
         "_problem",
         "_protocol",
@@ -97,7 +100,7 @@ class TranslatingWriter(PassingWriter):
         self._then: Callable[[RequestError | None], None] | None = None
         self._waiting = b""
         self._place = 0
-        self._client_is_slow = self._ends = self._holds = self._joined = False
+        self._client_is_slow = self._ends = self._holds = self._joined = self._over = False
         self.translation: Translation | None = None
         self.exchange: OpenExchange | None = None
 
@@ -264,6 +267,8 @@ class TranslatingWriter(PassingWriter):
         if self._problem is not None:
             return b""
         for event in read_events(chunk):
+            if self._over:
+                break
             try:
                 pieces.append(self._event(translation, event.data, chunk[begin : event.end]))
             except Exception as error:
@@ -278,10 +283,13 @@ class TranslatingWriter(PassingWriter):
                 return (translation.ping() or text) if text == PING else text
             return translation.ping() if text.startswith(b":") else b""
         if data.strip() == b"[DONE]":
-            return translation.end()
+            end = translation.end()
+            self._over = True
+            return end
         event = _decoded(data)
         if (error := event.get("error")) is None:
             return translation.event(event)
+        self._over = True
         status = _status_of(error)
         return self._error_event(translation, status, {"error": _error_fields(status, error)})
 
@@ -353,6 +361,15 @@ def _error_fields(status: int, error: object) -> dict[str, Any]:
     fields = error if isinstance(error, dict) else {"message": error}
     type = "server_error" if status >= 500 else "invalid_request_error"
     return {"type": type, "param": None, "code": None, **fields, "message": message_of(fields.get("message") or fields)}
+
+
+def _check(answer: NativeAnswer) -> None:
+    """Raises ``TypeError`` if an answer that was read says nonsense."""
+    tokens: object = answer.tokens
+    error: object = answer.error
+    counts = isinstance(tokens, Tokens) and type(tokens.input) is type(tokens.output) is int
+    if not (counts or tokens is None) or not (error is None or isinstance(error, RequestError)):
+        raise TypeError(f"an answer must have Tokens and a RequestError, or None, got {shown(tokens)}, {shown(error)}")
 
 
 class TranslationTurns:
@@ -436,6 +453,8 @@ class WatchingWriter(PassingWriter):
             return True
         try:
             self._answer.read(chunk, last=last)
+            if last:
+                _check(self._answer)
         except RequestError as error:
             assert self.exchange is not None
             self.exchange.cancel(error)

@@ -40,7 +40,6 @@ class OllamaAnswer(ChatTranslation, BlockWriter):
         self._first = 0
         self._chat = EngineChat()
         self._blocks = Blocks(keeps_text=False)
-        self._ended = False
 
     def answer(self, answer: dict[str, Any]) -> bytes:
         if self.loads:
@@ -60,17 +59,15 @@ class OllamaAnswer(ChatTranslation, BlockWriter):
         return b"".join(out)
 
     def ping(self) -> bytes:
-        return b"" if self._ended else self._line(self._said("") | {"done": False})
+        return self._line(self._said("") | {"done": False})
 
     def end(self) -> bytes:
         self._chat.check()
-        self._ended = True
         out: list[bytes] = []
         self._blocks.end(self, out)
         return b"".join([*out, self._line(self._said("") | self._done(self._blocks))])
 
     def error_event(self, status: int, envelope: Envelope) -> bytes:
-        self._ended = True
         return msgspec.json.encode({"error": envelope["error"].get("message", "")}) + b"\n"
 
     # --- blocks

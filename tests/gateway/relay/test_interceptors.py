@@ -391,6 +391,36 @@ async def test_an_answer_passes_the_filters_of_others(house: OpenGateway, engine
     await gateway.until(lambda: not gateway.relay.live)
 
 
+FAULT = b'data: {"error": {"message": "No", "code": "teapot"}}\n\n'
+
+
+@pytest.mark.parametrize("after", [FAULT, DONE])
+async def test_nothing_passes_filters_after_the_end_of_an_answer(
+    house: OpenGateway, engine: StartEngine, after: bytes
+) -> None:
+    gateway = await house(await engine(), interceptors=["probe", "second"])
+    recorder = Recorder()
+    Probe.before_ = lambda request: Answer(200, event("Hi") + after + event("secret") + DONE, "text/event-stream")
+    Second.filter_ = lambda request: recorder
+    assert (await ask(gateway, stream=True)).body == event("Hi") + after
+    assert recorder.data == ["Hi"]
+    assert recorder.calls[-1] == ("end" if after == DONE else ("broken", "teapot"))
+
+
+@pytest.mark.parametrize(("path", "error"), [("/v1/messages", b"event: error"), ("/api/chat", b'{"error":"No"}')])
+async def test_nothing_follows_an_error_event_of_an_answer_in_another_protocol(
+    house: OpenGateway, engine: StartEngine, path: str, error: bytes
+) -> None:
+    gateway = await house(await engine())
+    Probe.before_ = lambda request: Answer(200, event("Hi") + FAULT + event("more") + DONE, "text/event-stream")
+    asked = {"max_tokens": 9, "stream": True, "messages": [{"role": "user", "content": "Hello"}]}
+    reply = await gateway.ask(gateway.post(asked, path=path))
+    said, _, rest = reply.body.rpartition(error)
+    assert b"Hi" in said
+    assert b"more" not in reply.body
+    assert rest.count(b"\n\n" if path == "/v1/messages" else b"\n") == 1
+
+
 async def test_an_answer_is_only_for_those_who_may_use_the_model(house: OpenGateway, engine: StartEngine) -> None:
     keys = [key("a", models=["other"]), key("b", requests_per_minute=1), key("c", tokens_per_minute=100)]
     gateway = await house(await engine(), auth={"keys": keys})
