@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from enginehouse.aio.write_batch import BatchedTransport
 from enginehouse.domain.errors import RequestError
+from enginehouse.domain.foreign import shown
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.tokens import Tokens
 from enginehouse.interfaces.authenticators import AdmittedCaller
@@ -113,7 +114,10 @@ class _GuardedWriter(PassingWriter):
 
     def counted(self) -> Tokens | None:
         try:
-            return self._writer.counted()
+            said: object = self._writer.counted()
+            if said is None or isinstance(said, Tokens):
+                return said
+            raise TypeError(f"it must count Tokens or None, got {shown(said)}")
         except BaseException as error:
             log_plugin_failure(self._plugin, "failed to count an answer", error)
             return None

@@ -15,6 +15,8 @@ from enginehouse_kit.protocols import NativeAnswer
 
 _LONGEST: Final = 1 << 20
 """Bytes of a last line, or of a whole answer, that is read; nothing is known of a longer one."""
+_MOST: Final = 1 << 53
+"""No engine has so many tokens."""
 
 
 class _Line(msgspec.Struct):
@@ -34,7 +36,7 @@ class EngineLines(NativeAnswer):
         self._line = b""
 
     def read(self, piece: bytes, *, last: bool) -> None:
-        if len(self._line) > _LONGEST and b"\n" not in piece:
+        if len(self._line) > _LONGEST and not self._line.endswith(b"\n") and b"\n" not in piece:
             return
         text = self._line + piece
         self._line = line = text[text.rstrip().rfind(b"\n") + 1 :]
@@ -52,6 +54,7 @@ class EngineLines(NativeAnswer):
             self.error = UpstreamError(f"The engine ended its answer with an error: {end.error}")
         elif end.done is False:
             raise UpstreamError("The engine ended its answer before the last line")
-        counts = [each if type(each) is int else None for each in (end.prompt_eval_count, end.eval_count)]
-        if counts != [None, None]:
-            self.tokens = Tokens(counts[0] or 0, counts[1] or 0)
+        counts = [end.prompt_eval_count, end.eval_count]
+        prompt, output = [each if type(each) is int and 0 <= each < _MOST else None for each in counts]
+        if prompt is not None or output is not None:
+            self.tokens = Tokens(prompt or 0, output or 0)

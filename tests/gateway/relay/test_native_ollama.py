@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from enginehouse.domain.tokens import Tokens
+from enginehouse_kit.protocols import Native, NativeAnswer
+from enginehouse_protocols.ollama.native import EngineLines
+from enginehouse_protocols.ollama.protocol import Ollama
 from tests.support.noted_records import NotedRecords
 from tests.support.scripted_engine import ScriptedEngine, StartEngine, chunk
 from tests.support.served_gateway import OpenGateway, ServedGateway
@@ -97,3 +101,48 @@ async def test_a_line_that_is_too_long_passes_uncounted(house: OpenGateway, engi
     reply = await gateway.ask(gateway.post(path="/api/generate"))
     assert (reply.body, reply.whole) == (lines, True)
     assert await last(gateway, noted) == (200, "served", None, None)
+
+
+def test_a_last_line_in_pieces_behind_one_that_is_too_long() -> None:
+    answer = EngineLines()
+    for piece in (line(done=False, response="x" * (2 << 20)), LAST[:40], LAST[40:]):
+        answer.read(piece, last=False)
+    answer.read(b"", last=True)
+    assert answer.tokens == Tokens(12, 34)
+
+
+@pytest.mark.parametrize("count", [-5, 1 << 53, 1.5, True, "12"])
+def test_what_is_no_count_counts_nothing(count: object) -> None:
+    answer = EngineLines()
+    answer.read(line(done=True, prompt_eval_count=count, eval_count=7), last=True)
+    assert answer.tokens == Tokens(0, 7)
+
+
+WRONG: Any = Tokens("1", 2)  # type: ignore[arg-type]
+
+
+class Odd(NativeAnswer):
+    """Says nonsense, or fails."""
+
+    def __init__(self, **said: Any) -> None:
+        vars(self).update(said)
+
+    def read(self, piece: bytes, *, last: bool) -> None:
+        if not vars(self):
+            raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("answer", [Odd(), Odd(tokens="many"), Odd(error="no"), Odd(tokens=WRONG), object()])
+async def test_what_a_protocol_says_wrong_of_an_answer_hurts_nobody(
+    house: OpenGateway,
+    engine: StartEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    answer: Any,
+) -> None:
+    monkeypatch.setattr(Ollama, "native", lambda self, request: Native(answer=answer))
+    gateway, served, noted = await opened(house, engine)
+    served.says(LAST)
+    assert (await gateway.ask(gateway.post(path="/api/chat", stream=False))).body == LAST
+    assert await last(gateway, noted) == (200, "served", None, None)
+    assert "The protocol 'ollama' failed" in caplog.text

@@ -12,6 +12,7 @@ from enginehouse import Middleware
 from enginehouse.middleware import MiddlewareFacts, OpenExchange, Opening, PassingWriter, ResponseWriter
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.requests import Tokens
+from tests.support.noted_records import NotedRecords
 from tests.support.registries import registry_with
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway
@@ -31,7 +32,7 @@ class Odd(Middleware):
             raise ZeroDivisionError
         if self.fails == "in its writer":
             return inner(Writer(writer), opening)
-        if self.fails == "when it counts":
+        if self.fails.startswith("when it counts"):
             return inner(Counter(writer), opening)
         if self.fails == "never":
             return inner(PassingWriter(writer), opening)
@@ -56,6 +57,8 @@ class Writer(PassingWriter):
 
 class Counter(PassingWriter):
     def counted(self) -> Tokens | None:
+        if Odd.fails == "when it counts nonsense":
+            return "many"  # type: ignore[return-value]
         raise ZeroDivisionError
 
 
@@ -127,11 +130,13 @@ async def test_a_client_behind_it_that_never_reads_frees_its_engine(
     assert gateway.relay.context.counters.series("a", "m").keys[""].requests == {(499, "match"): 1}
 
 
-@pytest.mark.parametrize("fails", ["", "when it counts"])
+@pytest.mark.parametrize("fails", ["", "when it counts", "when it counts nonsense"])
 async def test_what_it_lets_pass_is_served(
     house: OpenGateway, engine: StartEngine, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
     gateway = await house(await engine(), interceptors=["volatile_lines"])
     monkeypatch.setattr(Odd, "fails", fails)
+    noted = NotedRecords(gateway)
     assert (await gateway.ask(gateway.post())).status == 200
     await gateway.quiet()
+    assert [(each.status, each.outcome) for each in noted.records] == [(200, "served")]
