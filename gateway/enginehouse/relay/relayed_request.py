@@ -320,32 +320,30 @@ class RelayedRequest(Request):
 
     def _finish(self, attempt: Attempt, body: bytes) -> None:
         problem = self.reply.finish(body)
-        if self._status:  # a writer has ended the request with an error
-            return
-        if problem is not None:
-            self.spoil(attempt, problem)
-        else:
+        if problem is None:
             self._settle(attempt, self.reply.status)
+        elif not self._status:  # otherwise a writer has ended the request with another error
+            self.spoil(attempt, problem)
 
     def _complete(self, attempt: Attempt, ending: bytes) -> None:
         """End a stream that needs its engine no more, with ``ending``: the events that its client has not got."""
         attempt.cancel()
         self.reply.is_over = False
         self.reply.end(ending)
-        if not self._status:  # its writer has not refused the last piece
-            self._settle(attempt, self.reply.status, served=False)
+        self._settle(attempt, self.reply.status, served=False)
 
     def _settle(self, attempt: Attempt, status: int, *, served: bool = True) -> None:
         """End the request as soon as its client has the answer, which is whole.
 
         ``served``: the engine gave the end of it too. What a writer still holds keeps no slot of the engine.
         """
+        if self._status:  # a writer has ended the request with an error
+            return
         if served:
             self._dispatch.job.served(attempt.route, status, self._judge.suspects)
         writer = self.reply.writer
         if not writer.holds_back:
-            if not self._status:
-                self._end(self.reply.status, "served")
+            self._end(self.reply.status, "served")
             return
         writer.settle(self._settled)
         if not self._status:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
 from enginehouse.domain.tokens import Tokens
+from enginehouse.fleet.fleet import Fleet
 from enginehouse_kit.protocols import Native, NativeAnswer
 from enginehouse_protocols.ollama.native import EngineLines
 from enginehouse_protocols.ollama.protocol import Ollama
@@ -146,3 +148,16 @@ async def test_what_a_protocol_says_wrong_of_an_answer_hurts_nobody(
     assert (await gateway.ask(gateway.post(path="/api/chat", stream=False))).body == LAST
     assert await last(gateway, noted) == (200, "served", None, None)
     assert "The protocol 'ollama' failed" in caplog.text
+
+
+async def test_a_whole_answer_that_is_cut_off_is_no_success_of_its_engine(
+    house: OpenGateway, engine: StartEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway, served, noted = await opened(house, engine)
+    succeeded: list[str] = []
+    monkeypatch.setattr(Fleet, "succeeded", lambda self, name: succeeded.append(name))
+    served.says(PIECE)
+    with pytest.raises(asyncio.IncompleteReadError):  # the connection is closed
+        await gateway.ask(gateway.post(path="/api/chat", stream=False))
+    assert await last(gateway, noted) == (502, "upstream_error", None, None)
+    assert succeeded == []
