@@ -262,7 +262,7 @@ class Engine:
             if self.run is not run:
                 return
             if self.is_asleep:
-                if await self.facts.frees_by_sleep(run):
+                if await self._frees_by_sleep(run):
                     return
                 _log.info("%s keeps its memory asleep: it is stopped to make room", self.replica)
         await self.stop()
@@ -284,9 +284,19 @@ class Engine:
     async def _rested(self, run: EngineRun, end: asyncio.Future[None]) -> None:
         await end
         if self.is_asleep:
-            await self.facts.frees_by_sleep(run)
+            await self._frees_by_sleep(run)
+            if not self.is_asleep:  # who has woken or stopped it meanwhile knows what became of it
+                return
         if not self.is_removed:
             self.listener.engine_exited(self)
+
+    async def _frees_by_sleep(self, run: EngineRun) -> bool:
+        """Measure an engine that sleeps. Whether it still sleeps and has freed half of its memory at least."""
+        version = self.facts.version
+        memory = await self.facts.memory(run, is_asleep=True)
+        if memory is None or version != self.facts.version or not self.is_asleep:
+            return False
+        return self.facts.note_asleep(memory)
 
     def adopt(self, process: EngineProcess, place: Place, used: asyncio.Future[None] | None) -> None:
         """Begin to take over ``process``, which runs already, in place of a start. Wake it if it may be asleep.

@@ -75,6 +75,13 @@ class MeasuredFacts:
             if footprint := self._footprint():
                 self._footprints.put(footprint, memory)
 
+    def note_asleep(self, memory: int) -> bool:
+        """Take the ``memory`` of a sleeping engine. Whether it has freed half of it at least."""
+        replica = self._managed.replica
+        self._learned.asleep[replica] = memory
+        before = self._learned.measured.get(replica)
+        return before is not None and memory <= before / 2
+
     def _footprint(self) -> str:
         """The name under which the memory of an engine with this launch line is known; empty if it has none."""
         try:
@@ -95,15 +102,6 @@ class MeasuredFacts:
         """The bytes that it holds, on GPUs if it has any there; ``None`` if they are unknown."""
         ask = partial(self._held, run.process, is_asleep) if self._gpus.now else run.process.memory
         return await self._asked(ask, "The memory of %s could not be measured: %r")
-
-    async def frees_by_sleep(self, run: EngineRun) -> bool:
-        """Measure an engine that sleeps. Whether it has freed half of its memory at least."""
-        version, learned, replica = self.version, self._learned, self._managed.replica
-        memory = await self.memory(run, is_asleep=True)
-        if memory is not None and version == self.version:
-            learned.asleep[replica] = memory
-        kept, before = learned.asleep.get(replica), learned.measured.get(replica)
-        return kept is not None and before is not None and kept <= before / 2
 
     async def note_end(self, run: EngineRun) -> None:
         """Have the GPUs know which memory an engine frees that is about to end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from enginehouse.interfaces.driver_support import support_of
 from tests.support.bare_host import BareHost
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
 from tests.support.fake_gpus import FakeGpus, gpu
+from tests.support.waiting import settled, until
 
 SLEEPING, STOPPED, READY = ReplicaState.SLEEPING, ReplicaState.STOPPED, ReplicaState.READY
 
@@ -152,6 +154,25 @@ async def test_an_evicted_engine_sleeps_if_that_frees_its_memory(host: GpuHost) 
     assert (engines.states()["a@a"], engines.asleep) == (READY, {})
     assert host.driver.asked == ["sleep", "wake"]
     assert len(host.launcher.launched) == 1
+    await engines.close()
+
+
+async def test_an_engine_that_is_woken_while_its_sleep_is_measured_is_as_large_as_one_that_is_awake(
+    host: GpuHost,
+) -> None:
+    host.driver.sleeps = host.driver.wakes = True
+    host.models["a"] = ModelSettings(command="engine", idle="sleep")
+    engines = host.gateway()
+    await engines.start("a@a")
+    [process] = host.launcher.launched
+    measured = asyncio.get_running_loop().create_future()
+    process.memory = lambda: asyncio.wait_for(measured, None)  # type: ignore[method-assign]
+    engines.rest(["a@a"])
+    await until(lambda: engines.states()["a@a"] is SLEEPING)
+    await engines.start("a@a")
+    measured.set_result(500)
+    await settled(lambda: engines.asleep)
+    assert (engines.states()["a@a"], engines.asleep, engines.exited) == (READY, {}, [])
     await engines.close()
 
 
