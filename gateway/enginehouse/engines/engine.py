@@ -161,9 +161,14 @@ class Engine:
             await self.launch.look_ahead(partial(self._note, look))
         except Exception as error:
             self._become(ReplicaState.FAILED, str(error))
+            if isinstance(error, ConfigError):
+                raise self._unlaunchable(error) from error
             raise
         finally:
             self._noted = None
+
+    def _unlaunchable(self, error: ConfigError) -> LoadFailed:
+        return LoadFailed(f"'{self.replica}' cannot be launched: {error}")
 
     async def start(self) -> None:
         """Wake or launch the engine, or join its adoption, and wait until it can take requests.
@@ -222,7 +227,7 @@ class Engine:
             self.back_off.crowded_by = self.listener.running()
             raise
         except ConfigError as error:
-            raise LoadFailed(f"'{self.replica}' cannot be launched: {error}") from error
+            raise self._unlaunchable(error) from error
         finally:
             if self.state in AT_REST:  # the start may not have begun
                 launches.gpus.release(self.replica)

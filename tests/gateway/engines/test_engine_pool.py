@@ -334,8 +334,12 @@ def test_a_configuration_that_cannot_be_launched_fails_the_load(in_virtual_time:
     stage.models["a"] = ModelSettings(command="engine ${prot}")
 
     async def scenario() -> None:
+        engines = stage.gateway()
         with pytest.raises(LoadFailed, match=r"'a@a' cannot be launched: models.a.command"):
-            await stage.gateway().start("a@a")
+            await engines.start("a@a")
+        with pytest.raises(LoadFailed, match=r"'a@a' cannot be launched: models.a.command"):
+            async with engines.prepared("a@a", ["b@b"]):
+                pass
 
     in_virtual_time(scenario())
 
