@@ -162,15 +162,17 @@ def test_a_stream_that_outlasts_the_drain_goes_on_at_the_new_gateway(
     assert '"code":"cancelled"' in text
 
 
+@pytest.mark.parametrize("upgrades", [1, 2])
 def test_an_engine_makes_room_when_the_old_gateway_has_its_answers(
-    serve_alone: ServeAlone, upgradable: Upgradable
+    serve_alone: ServeAlone, upgradable: Upgradable, upgrades: int
 ) -> None:
     gateway = serve_alone(config(table("m", tpot="20ms"), table("n")))
     upgraded = upgradable(gateway)
     assert gateway.ask("m").status_code == 200
-    first, long = upgraded.pid, gateway.asking("m", stream=True, max_tokens=200, ignore_eos=True)
+    first, long = upgraded.pid, gateway.asking("m", stream=True, max_tokens=400, ignore_eos=True)
     gateway.until_asked(1)
-    upgraded.upgrade()
+    for _ in range(upgrades):
+        upgraded.upgrade()
     other = gateway.asking("n")
     assert long.result().text.endswith("data: [DONE]\n\n")
     assert other.result().status_code == 200

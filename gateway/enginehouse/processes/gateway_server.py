@@ -56,6 +56,7 @@ class GatewayServer(AcceptingServer):
         gateway.current.address = listeners.address
         self._tell = partial(notify, gateway.observers.callbacks("serving"))
         self._predecessor = predecessor
+        self._predecessor_gone: asyncio.Future[None] | None = None
         self._replacement = Replacement(gateway, self, self._tell, self._leave, workers=self._workers is not None)
         self._greeting = greeting
         self.problem: EnginehouseError | None = None
@@ -100,7 +101,8 @@ class GatewayServer(AcceptingServer):
         await self._gateway.probed()
         lock = await predecessor.leave_engines()
         state_file = StateFile(state_folder(self._gateway.config.server.name), lock)
-        self._gateway.build_hosts(state_file, asyncio.ensure_future(predecessor.gone()))
+        self._predecessor_gone = asyncio.ensure_future(predecessor.gone())
+        self._gateway.build_hosts(state_file, self._predecessor_gone)
         await self._gateway.start()
         await asyncio.wait([asyncio.ensure_future(self._gateway.settled())], timeout=_SETTLE_S)
         self._replacement.open()
@@ -185,6 +187,8 @@ class GatewayServer(AcceptingServer):
             await self.end(limit, self._gateway.stop)
         finally:
             ending.cancel()
+        if self.successor is not None and self._predecessor_gone is not None:
+            await asyncio.wait({self._predecessor_gone})  # to the successor, the end of this process frees the engines
 
     def _end_live(self, successor: SuccessorGateway) -> None:
         """Have the successor continue streams, and end the other requests."""
