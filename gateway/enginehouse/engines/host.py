@@ -52,6 +52,8 @@ from enginehouse.telemetry.observers import notify
 _log = logging.getLogger(__name__)
 
 _MEASURE_EVERY_S = 30.0
+_UNUSED = (*AT_REST, ReplicaState.PLACING)
+"""The states of an engine that serves no request, and that a swap may be about to start."""
 
 
 class HostChange(NamedTuple):
@@ -219,14 +221,14 @@ class Host(EngineControl, EngineListener):
         ``force`` they are cut off at once.
         """
         managed = self.engines[replicas[0]].managed
-        if force:
-            await self.queue.unload(replicas, managed.model.stop_timeout)
-            return
-        self.queue.note_unload(replicas)
+        used = [] if force else [each for each in replicas if self.engines[each].shown not in _UNUSED]
+        self.queue.note_unload(used)
         within = self._context.config.server.drain_timeout
-        ends = [end for replica in replicas if (end := self._retire(replica, within)) is not None]
+        ends = [self._retire(replica, within) for replica in used]
         text = f"Model '{managed.model_name}' was unloaded while the request waited for it"
-        self.queue.reject(replicas, lambda _: LoadFailed(text))
+        self.queue.reject(used, lambda _: LoadFailed(text))
+        if others := [replica for replica in replicas if replica not in used]:
+            await self.queue.unload(others, managed.model.stop_timeout)
         await asyncio.gather(*map(asyncio.shield, ends))
 
     def release_idle(self) -> None:
@@ -362,7 +364,9 @@ class Host(EngineControl, EngineListener):
         if engine.removal is not None or (relaunched and not engine.elsewhere):
             engine.removal = None  # the configuration has it again
             engine.begin_anew()
-            self._retire(engine.replica, within)
+            if engine.shown not in AT_REST:
+                self._retire(engine.replica, within)
+            self._show(engine)
         elif engine.shown is ReplicaState.READY and (new_checks or not managed.probed_as(known)):
             self._probe(engine)
 
@@ -377,17 +381,12 @@ class Host(EngineControl, EngineListener):
             return ModelNotFound(managed.model_name)
         return ReplicaLost(replica)
 
-    def _retire(self, replica: str, within: float) -> asyncio.Task[None] | None:
-        """Drain the engine of ``replica`` for at most ``within`` seconds, then stop it.
-
-        Returns the task of its retirement; ``None`` if it does not run.
-        """
-        engine, end = self.engines[replica], None
-        if engine.shown not in AT_REST:
-            self._leave_service(engine)
-            end = self.queue.retire(replica, within)
+    def _retire(self, replica: str, within: float) -> asyncio.Task[None]:
+        """Drain the engine of ``replica`` for at most ``within`` seconds, then stop it. Returns the task of that."""
+        engine = self.engines[replica]
+        self._leave_service(engine)
         self._show(engine)
-        return end
+        return self.queue.retire(replica, within)
 
     def _leave_service(self, engine: Engine) -> None:
         """Send it no more requests, and move its streams away."""

@@ -11,6 +11,7 @@ import pytest
 from enginehouse import ReplicaState
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, HostSettings, ModelSettings
+from enginehouse.domain.errors import LoadFailed
 from enginehouse.engines.state_file import EngineRecord, Sleepers, StateFile
 from enginehouse.interfaces.services import FoundBackend
 from tests.support.fake_engines import FakeLauncher, FakeProcess, ScriptedDriver
@@ -185,6 +186,23 @@ async def test_an_engine_that_an_earlier_gateway_still_uses_is_unloaded_when_tha
     upgrade.drained.set_result(None)
     await unload
     assert len(upgrade.launcher.launched[0].stops) == 1
+    await new.stop()
+    await upgrade.old.stop()
+
+
+async def test_a_model_that_is_unloaded_while_another_one_makes_room_for_it_is_not_loaded(tmp_path: Path) -> None:
+    upgrade = Upgrade(tmp_path)
+    await upgrade.open()
+    new = await upgrade.take_over()
+    upgrade.old.give_up()
+    load = asyncio.ensure_future(new.engines.load("n"))
+    await settled(lambda: new.engines.waiting())
+    await new.engines.unload(["n"])
+    with pytest.raises(LoadFailed, match="was unloaded while"):
+        await load
+    upgrade.drained.set_result(None)
+    await settled(lambda: len(upgrade.launcher.launched))
+    assert [each.stops for each in upgrade.launcher.launched] == [[]]
     await new.stop()
     await upgrade.old.stop()
 
