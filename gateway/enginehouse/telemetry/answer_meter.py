@@ -80,6 +80,11 @@ class AnswerMeter:
         events = max(0, self._events - _without_token(self._first, self._tail)) if self._stream else 0
         return self._sent, events, read_tokens(self._tail, self._first, nested=self._stream)
 
+    @property
+    def has_events(self) -> bool:
+        """Whether a stream has had an event, after ``total``: comments are none."""
+        return self._events > 0
+
     def ends(self) -> tuple[bytes, bytes]:
         """The beginning and the end of the answer so far, as ``answer_ends`` of a whole one."""
         if self.pieces:

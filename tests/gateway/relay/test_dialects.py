@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 from typing import Any
@@ -12,7 +13,7 @@ from enginehouse.errors import LoadFailed
 from tests.support.launched_engine import Launch
 from tests.support.noted_records import NotedRecords
 from tests.support.raw_client import RawResponse
-from tests.support.scripted_engine import ScriptedEngine, StartEngine
+from tests.support.scripted_engine import ScriptedEngine, StartEngine, chunk
 from tests.support.served_gateway import MODEL, OpenGateway, ServedGateway
 
 HELLO = [{"role": "user", "content": "hi"}]
@@ -252,6 +253,23 @@ async def test_a_response_that_fails_before_it_began_is_created_for_openais_sdk(
     assert [created["type"], failed["type"], error["type"]] == ["response.created", "response.failed", "error"]
     assert created["response"]["status"] == "in_progress"
     assert "no memory" in error["message"]
+
+
+@pytest.mark.parametrize("pinged", [True, False])
+async def test_comments_are_no_beginning_of_a_response(house: OpenGateway, engine: StartEngine, pinged: bool) -> None:
+    served, gate = await engine(), asyncio.Event()
+    gateway = await house(served, routing={"max_retries": 0})
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    served.plays(gate, head, *([] if pinged else [chunk(b": keep-alive\n\n")]), served.END)
+    client = await gateway.client()
+    client.send(gateway.post({"input": "hi"}, path="/v1/responses", stream=True))
+    await served.call()
+    if pinged:
+        gateway.pass_time(16)
+    gate.set()
+    told = (await client.reply()).body.decode().split("\n")
+    types = [json.loads(line[6:])["type"] for line in told if line.startswith("data: ")]
+    assert types == ["response.created", "response.failed", "error"]
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {

@@ -256,7 +256,9 @@ class Reply:
         if not self.status:
             self._refuse(error, request_id, attempts)
         elif self._stream:
-            self.end(self.form.error_event(error.status, error.envelope(), begun=self.measure()[0] > 0))
+            self.measure()
+            begun = self._meter is not None and self._meter.has_events
+            self.end(self.form.error_event(error.status, error.envelope(), begun=begun))
         else:
             self.writer.abort()
 
