@@ -31,6 +31,8 @@ REALTIME: Final = "/v1/realtime"
 """OpenAI's WebSocket for audio, whose query names the model."""
 _SMALL: Final = 1 << 20
 """In bytes. A form up to this size is kept until it is answered, so that it can be sent again."""
+_MOST_MATCHED: Final = 1024
+"""Characters of a path that say which protocol's it is: all of a long one would take milliseconds."""
 
 
 class Target(NamedTuple):
@@ -95,7 +97,8 @@ class RelayedPaths:
 
     def error(self, path: str, status: int, envelope: dict[str, Any]) -> bytes:
         """The body of an error at ``path``, in the form of the protocol whose path it is or is below."""
-        owned = [(found.end(), protocol) for pattern, protocol in self._owned if (found := pattern.match(path))]
+        begin = path[:_MOST_MATCHED]
+        owned = [(found.end(), protocol) for pattern, protocol in self._owned if (found := pattern.match(begin))]
         if not owned:
             return stream_form(path).error_body(status, envelope)
         _, protocol = max(owned, key=itemgetter(0))

@@ -170,6 +170,13 @@ async def test_an_engine_that_speaks_the_protocol_itself(house: OpenGateway, eng
     assert (reply.status, form_of(reply)) == (502, "Ollama's")
 
 
+async def test_only_the_beginning_of_a_long_path_is_looked_at(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await opened(house, engine)
+    for path, form in ((f"/api/chat/{'x' * 60_000}", "Ollama's"), (f"/v1/odder/{'x' * 60_000}:ask", "OpenAI's")):
+        reply = await gateway.ask(gateway.get(path))
+        assert (reply.status, form_of(reply)) == (404 if form == "Ollama's" else 405, form)
+
+
 @pytest.mark.parametrize("finds", [True, False])
 async def test_a_protocol_that_has_a_form_of_its_own(
     house: OpenGateway, engine: StartEngine, monkeypatch: pytest.MonkeyPatch, finds: bool
