@@ -363,4 +363,4 @@ def _sendable(said: Answer, by: InForce, asked: bytes) -> tuple[str, bytes]:
             events = None
         if events is not None:
             return "text/event-stream; charset=utf-8", events
-    return said.content_type, by.encoded(said.body)
+    return said.content_type.strip(), by.encoded(said.body)

@@ -407,6 +407,15 @@ async def test_nothing_passes_filters_after_the_end_of_an_answer(
     assert recorder.calls[-1] == ("end" if after == DONE else ("broken", "teapot"))
 
 
+async def test_blanks_around_the_type_of_an_answer_hide_its_events_from_no_filter(
+    house: OpenGateway, engine: StartEngine
+) -> None:
+    gateway = await house(await engine(), interceptors=["probe", "second"])
+    Probe.before_ = lambda request: Answer(200, event("Hi") + DONE, " text/event-stream ")
+    Second.filter_ = lambda request: Upper()
+    assert text_of((await ask(gateway, stream=True)).body) == "HI"
+
+
 @pytest.mark.parametrize(("path", "error"), [("/v1/messages", b"event: error"), ("/api/chat", b'{"error":"No"}')])
 async def test_nothing_follows_an_error_event_of_an_answer_in_another_protocol(
     house: OpenGateway, engine: StartEngine, path: str, error: bytes
