@@ -473,7 +473,7 @@ class WatchingWriter(PassingWriter):
         held, self._held = self._held, []
         backend = "" if self.exchange is None else self.exchange.backend
         try:
-            enough = not backend or watch(backend, b"".join(held))
+            enough = bool(backend) and watch(backend, b"".join(held))
         except Exception as error:
             known(error, self._protocol)
             enough = True

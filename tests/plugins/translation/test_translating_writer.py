@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.response_writer import ResponseWriter
-from enginehouse_kit.protocols import Envelope, ProtocolRequest, Translation
+from enginehouse_kit.protocols import Envelope, Native, ProtocolRequest, Translation
 from enginehouse_protocols.messages.protocol import Messages
-from enginehouse_translation.translating_writer import TranslatingWriter, TranslationTurns
+from enginehouse_translation.translating_writer import TranslatingWriter, TranslationTurns, WatchingWriter
 
 BODY = b'{"model": "m", "max_tokens": 9, "stream": true, "messages": [{"role": "user", "content": "hi"}]}'
 ODD = b'data: {"choices": [{"delta": {"content": 5}}]}\n\n'
@@ -80,3 +81,20 @@ def test_the_last_event_may_have_blanks() -> None:
     writer.finish(b'data: {"choices": [{"delta": {"content": "Hi"}}]}\n\ndata:  [DONE] \n\n')
     assert b"message_stop" in client.written
     assert b"event: error" not in client.written
+
+
+def test_an_answer_is_watched_also_if_pings_came_before_an_engine_had_the_request() -> None:
+    seen: list[tuple[str, bytes]] = []
+
+    def watch(backend: str, piece: bytes) -> bool:
+        seen.append((backend, piece))
+        return True
+
+    live: Any = SimpleNamespace(backend="")
+    watching = WatchingWriter(Client(), Native(watch=watch), Messages())
+    watching.exchange = live
+    watching.start(200, b"content-type: text/event-stream\r\n", None)
+    watching.write(b": ping\n\n")
+    live.backend = "a"
+    watching.write(b"data: {}\n\n")
+    assert seen == [("a", b"data: {}\n\n")]
