@@ -328,7 +328,7 @@ class Engine:
     async def stop(self, timeout: float | None = None) -> None:
         """Stop the engine, also while it starts. Kill it after ``timeout`` seconds, by default ``stop_timeout``.
 
-        The engine ends even if this is cancelled. Its memory is free when this returns.
+        The engine ends even if this is cancelled. Its memory is free when this returns. One that has failed stays so.
         """
         if self.run is not None and self.launches.gpus.now:
             await self.facts.note_end(self.run)
@@ -339,7 +339,7 @@ class Engine:
         if (run := self.run) is not None:
             self._become(ReplicaState.STOPPING)
             await self.finish(self.end(run, timeout))
-        elif self._starting is None:
+        elif self._starting is None and self.state is not ReplicaState.FAILED:
             self._become(ReplicaState.STOPPED)
         if self.retired:  # no engine ran, so no event has told it
             self._become(self.state, self.problem, again=True)

@@ -232,10 +232,12 @@ class Host(EngineControl, EngineListener):
         await asyncio.gather(*map(asyncio.shield, ends))
 
     def release_idle(self) -> None:
-        """Put replicas to sleep, or stop them, that have been idle for their ``ttl``.
+        """Put replicas to sleep, or stop them, that have been idle for their ``ttl``, once no earlier gateway uses any.
 
         Begin to load the others again that are to be there while the host is empty.
         """
+        if self._drained is not None and not self._drained.done():
+            return
         kept = {replica: engine.managed.model for replica, engine in self.kept().items()}
         ttls = {replica: model.ttl for replica, model in kept.items()}
         for replica in self.queue.due(ttls):

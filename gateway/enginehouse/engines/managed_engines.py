@@ -67,7 +67,6 @@ class ManagedEngines:
         self._listed: dict[str, Sequence[ServedModel]] = {}
         self._make_server: MakeServer | None = None
         self._tasks = BackgroundTasks()
-        self._drained: asyncio.Future[None] | None = None
         self._unloads: set[asyncio.Future[RequestError]] = set()
 
     def build(self, state_file: StateFile, prober: Prober, drains: Drains) -> None:
@@ -106,7 +105,6 @@ class ManagedEngines:
 
         ``drained``: when that gateway no longer uses them, if it still runs.
         """
-        self._drained = drained
         await asyncio.gather(*(host.open(drained) for host in self._hosts.values()))
         self._tasks.start(self._keep_sweeping())
         self._remove_caches()
@@ -380,7 +378,7 @@ class ManagedEngines:
     async def _keep_sweeping(self) -> None:
         while True:
             await asyncio.sleep(_SWEEP_S)
-            if self.ownership.held and (self._drained is None or self._drained.done()):
+            if self.ownership.held:
                 for host in self._hosts.values():
                     host.release_idle()
 

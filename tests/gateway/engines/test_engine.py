@@ -324,9 +324,11 @@ def test_a_configuration_that_cannot_be_launched_is_told(
     async def scenario() -> None:
         with pytest.raises(LoadFailed, match=r"cannot be launched: models.tiny.command"):
             await stage.supervisor.bring_up()
+        await stage.supervisor.stop()
 
     in_virtual_time(scenario())
     assert stage.states == [STARTING, FAILED]
+    assert stage.supervisor.problem.startswith("models.tiny.command"), "an unload does not hide it"
 
 
 def test_no_cache_is_kept_where_that_is_off(
