@@ -52,7 +52,7 @@ from enginehouse.telemetry.observers import notify
 _log = logging.getLogger(__name__)
 
 _MEASURE_EVERY_S = 30.0
-_UNUSED = (*AT_REST, ReplicaState.PLACING)
+_UNUSED = (*AT_REST, ReplicaState.PLACING, ReplicaState.SLEEPING)
 """The states of an engine that serves no request, and that a swap may be about to start."""
 
 

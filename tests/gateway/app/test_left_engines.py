@@ -207,6 +207,34 @@ async def test_a_model_that_is_unloaded_while_another_one_makes_room_for_it_is_n
     await upgrade.old.stop()
 
 
+async def test_a_sleeping_model_that_is_unloaded_while_another_one_makes_room_for_it_is_not_loaded(
+    tmp_path: Path,
+) -> None:
+    upgrade = Upgrade(tmp_path)
+    engines, launched, may_stop = upgrade.old.engines, upgrade.launcher.launched, asyncio.Event()
+    await upgrade.open()
+    engines.rest("m")
+    await until(lambda: state_of(upgrade.old) is ReplicaState.SLEEPING and engines.memory()[0].used)  # as measured
+    await engines.load("n")
+    stop = launched[1].stop
+
+    async def stop_later(timeout: float) -> None:
+        await may_stop.wait()
+        await stop(timeout)
+
+    launched[1].stop = stop_later  # type: ignore[method-assign]
+    load = asyncio.ensure_future(engines.load("m"))
+    await settled(lambda: engines.running())
+    await engines.unload(["m"])
+    with pytest.raises(LoadFailed, match="was unloaded while"):
+        await load
+    may_stop.set()
+    await until(lambda: not engines.running())
+    await settled(lambda: len(launched))
+    assert len(launched) == 2
+    await upgrade.old.stop()
+
+
 async def test_an_engine_that_exits_makes_room_although_an_earlier_gateway_has_not_ended(tmp_path: Path) -> None:
     upgrade = Upgrade(tmp_path)
     await upgrade.open()
