@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import msgspec
 
-from enginehouse.errors import UpstreamError
 from enginehouse_kit.protocols import Envelope
 from enginehouse_protocols.chats import ChatTranslation, new_id
 from enginehouse_protocols.engine_chat import EngineChat
@@ -34,16 +33,6 @@ _DELTA: Final = (
 _ADDS_TEXT: Final = _DELTA % (b"text_delta", b"text")
 _ADDS_THOUGHT: Final = _DELTA % (b"thinking_delta", b"thinking")
 _ADDS_JSON: Final = _DELTA % (b"input_json_delta", b"partial_json")
-
-
-class CountedTokens(ChatTranslation):
-    """The tokens of a prompt, as the engine counts them."""
-
-    def answer(self, answer: dict[str, Any]) -> bytes:
-        prompt = whole(EngineChat().read_whole(answer)).usage.prompt
-        if not prompt:
-            raise UpstreamError("The engine's answer does not say how many tokens the prompt has")
-        return msgspec.json.encode({"input_tokens": prompt})
 
 
 def message(model: str, blocks: Blocks, stops: Sequence[str]) -> dict[str, Any]:

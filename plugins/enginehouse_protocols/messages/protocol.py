@@ -10,9 +10,10 @@ import msgspec
 
 from enginehouse import InvalidRequest
 from enginehouse_kit.protocols import ChatPiece, Envelope, Native, Protocol, ProtocolRequest, Translation, TypedAnswer
+from enginehouse_protocols.counted_tokens import CountedTokens
 from enginehouse_protocols.engine_chat import read_usage
 from enginehouse_protocols.fields import event_bytes, number, read
-from enginehouse_protocols.messages.answer import CountedTokens, MessageTranslation, error_object, usage_object
+from enginehouse_protocols.messages.answer import MessageTranslation, error_object, usage_object
 from enginehouse_protocols.messages.request import MessagesBody, chat_fields, check_thread
 
 
@@ -36,10 +37,9 @@ class Messages(Protocol):
     paths = ("/v1/messages", "/v1/messages/count_tokens")
 
     def translate(self, request: ProtocolRequest) -> Translation:
-        """The request as a chat. Counting the tokens of a prompt asks for one token of an answer."""
         body = read(request.body, MessagesBody)
         if request.path.endswith("/count_tokens"):
-            return CountedTokens(chat_fields(body) | {"max_tokens": 1, "stream": False})
+            return CountedTokens(chat_fields(body), {})
         if body.compaction is not None:
             raise InvalidRequest("Only Anthropic does a 'compaction': leave it out", param="compaction")
         return MessageTranslation(body.model, chat_fields(body))

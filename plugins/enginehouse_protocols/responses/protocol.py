@@ -13,6 +13,7 @@ from enginehouse import InvalidRequest, parse_size
 from enginehouse.errors import NotFound
 from enginehouse.protocols import PageRequest
 from enginehouse_kit.protocols import Envelope, Native, Protocol, ProtocolRequest, Translation, TypedAnswer
+from enginehouse_protocols.counted_tokens import CountedTokens
 from enginehouse_protocols.fields import read
 from enginehouse_protocols.responses.answer import ResponseTranslation
 from enginehouse_protocols.responses.engine_responses import LONGEST_ID, EngineResponses
@@ -21,6 +22,7 @@ from enginehouse_protocols.responses.request import Item, ResponsesBody, as_chat
 from enginehouse_protocols.responses.stored import StoredResponses, not_kept
 
 _PATH: Final = "/v1/responses"
+_COUNT: Final = f"{_PATH}/input_tokens"
 _USUAL, _MOST = 20, 100
 _ORDERS: Final = ("asc", "desc")
 
@@ -53,7 +55,7 @@ class Responses(Protocol):
 
     Config = ResponsesConfig
     name: ClassVar[str] = "responses"
-    paths = (_PATH,)
+    paths = (_PATH, _COUNT)
     pages = (
         ("GET", f"{_PATH}/{{id}}"),
         ("DELETE", f"{_PATH}/{{id}}"),
@@ -73,16 +75,19 @@ class Responses(Protocol):
     def translate(self, request: ProtocolRequest) -> Translation | Awaitable[Translation]:
         body = read(request.body, ResponsesBody)
         if body.previous_response_id is not None:
-            return self._continued(body, body.previous_response_id, request.caller)
-        return self._translated(body, body.items, request.caller)
+            return self._continued(request, body, body.previous_response_id)
+        return self._translated(request, body, body.items)
 
-    async def _continued(self, body: ResponsesBody, before: str, caller: str) -> Translation:
-        return self._translated(body, [*await self._stored.conversation(before, caller), *body.items], caller)
+    async def _continued(self, request: ProtocolRequest, body: ResponsesBody, before: str) -> Translation:
+        earlier = await self._stored.conversation(before, request.caller)
+        return self._translated(request, body, [*earlier, *body.items])
 
-    def _translated(self, body: ResponsesBody, items: Sequence[Item], caller: str) -> Translation:
-        keeps = self._most and body.store is not False
-        keep = partial(self._stored.keep, asked=items, owner=caller) if keeps else None
+    def _translated(self, request: ProtocolRequest, body: ResponsesBody, items: Sequence[Item]) -> Translation:
         fields, custom = as_chat(body, items)
+        if request.path == _COUNT:
+            return CountedTokens(fields, {"object": "response.input_tokens"})
+        keeps = self._most and body.store is not False
+        keep = partial(self._stored.keep, asked=items, owner=request.caller) if keeps else None
         return ResponseTranslation(body, fields, keep, custom)
 
     def native(self, request: ProtocolRequest) -> Native | Awaitable[Native]:
@@ -116,8 +121,8 @@ class Responses(Protocol):
             return ""
         return await self._at_engines.find(before, request.backends, request.engine)
 
-    def typed_answer(self, path: str) -> TypedAnswer:
-        return ResponseEvents()
+    def typed_answer(self, path: str) -> TypedAnswer | None:
+        return None if path == _COUNT else ResponseEvents()
 
     def error(self, status: int, envelope: Envelope) -> bytes:
         error = envelope["error"]

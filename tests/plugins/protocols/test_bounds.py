@@ -22,6 +22,7 @@ PATHS: dict[str, Protocol] = {
     "/v1/messages": Messages(),
     "/v1/messages/count_tokens": Messages(),
     "/v1/responses": Responses(),
+    "/v1/responses/input_tokens": Responses(),
 }
 HEAD = b'{"model":"m","max_tokens":9,'
 

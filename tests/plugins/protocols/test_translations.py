@@ -593,11 +593,20 @@ def test_a_stream_whose_events_repeat_the_whole_message_is_read_once() -> None:
 
 
 @pytest.mark.parametrize("counts", [{"usage": {"prompt_tokens": 12}}, {"timings": {"prompt_n": 5, "cache_n": 7}}])
-def test_tokens_are_counted_by_the_engine(counts: dict[str, Any]) -> None:
-    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
-    counting = translated(Messages(), "/v1/messages/count_tokens", body)
+@pytest.mark.parametrize(
+    ("protocol", "path", "body", "said"),
+    [
+        (Messages(), "/v1/messages/count_tokens", {"messages": [{"role": "user", "content": "hi"}]}, {}),
+        (Responses(), "/v1/responses/input_tokens", {"input": "hi"}, {"object": "response.input_tokens"}),
+    ],
+)
+def test_tokens_are_counted_by_the_engine(
+    protocol: Protocol, path: str, body: dict[str, Any], said: dict[str, str], counts: dict[str, Any]
+) -> None:
+    counting = translated(protocol, path, {"model": "m", **body})
+    assert json.loads(counting.body).items() >= {"max_tokens": 1, "stream": False}.items()
     choices = [{"index": 0, "message": {"content": "x"}}]
-    assert json.loads(counting.answer({"choices": choices, **counts})) == {"input_tokens": 12}
+    assert json.loads(counting.answer({"choices": choices, **counts})) == {**said, "input_tokens": 12}
     with pytest.raises(UpstreamError, match="how many tokens"):
         counting.answer({"choices": choices})
 

@@ -41,6 +41,15 @@ def test_a_response_and_its_stream_say_the_same(client: openai.OpenAI) -> None:
     assert (whole.status, whole.usage.output_tokens) == ("incomplete", 8)
 
 
+def test_the_tokens_of_a_prompt_are_those_that_a_response_has(client: openai.OpenAI) -> None:
+    counted = client.responses.input_tokens.count(model="m", input="Hello", instructions="Be brief", tools=[WEATHER])
+    whole = client.responses.create(
+        model="m", input="Hello", instructions="Be brief", tools=[WEATHER], max_output_tokens=1
+    )
+    assert whole.usage is not None
+    assert counted.input_tokens == whole.usage.input_tokens
+
+
 def test_functions_are_called_and_their_results_go_back(client: openai.OpenAI) -> None:
     with client.responses.stream(model="m", input="Hello", tools=[WEATHER], tool_choice="required") as stream:
         for _ in stream:
