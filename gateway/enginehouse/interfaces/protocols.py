@@ -37,6 +37,9 @@ class ClientProtocol(Protocol):
     """A client's protocol: its paths and pages, its errors and what it keeps. Middleware has it translate requests."""
 
     @property
+    def name(self) -> str: ...
+
+    @property
     def paths(self) -> Sequence[str]: ...
 
     @property

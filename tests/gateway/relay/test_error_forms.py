@@ -10,6 +10,7 @@ import pytest
 from enginehouse.config.schema import PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered, Registry
+from enginehouse.telemetry import plugin_failures
 from enginehouse_kit.protocols import Envelope, Protocol, ProtocolRequest, Translation
 from tests.support.raw_client import RawResponse
 from tests.support.scripted_engine import StartEngine
@@ -32,14 +33,14 @@ class Odd(Protocol):
     name: ClassVar[str] = "odd"
     paths = ("/v1/odd", "/v1/messages/odd", "/v1/odder/{model:path}:ask")
     pages = (("GET", "/v1/odd/page"),)
-    finds = True
+    fails: ClassVar[type[BaseException] | None] = None
 
     def translate(self, request: ProtocolRequest) -> Translation:
         raise ZeroDivisionError
 
     def error(self, status: int, envelope: Envelope) -> bytes:
-        if not self.finds:
-            raise KeyError("param")
+        if self.fails is not None:
+            raise self.fails("param")
         return msgspec.json.encode({"fault": envelope["error"]["message"]})
 
 
@@ -177,11 +178,16 @@ async def test_only_the_beginning_of_a_long_path_is_looked_at(house: OpenGateway
         assert (reply.status, form_of(reply)) == (404 if form == "Ollama's" else 405, form)
 
 
-@pytest.mark.parametrize("finds", [True, False])
+@pytest.mark.parametrize("fails", [None, KeyError, SystemExit])
 async def test_a_protocol_that_has_a_form_of_its_own(
-    house: OpenGateway, engine: StartEngine, monkeypatch: pytest.MonkeyPatch, finds: bool
+    house: OpenGateway,
+    engine: StartEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    fails: type[BaseException] | None,
 ) -> None:
-    monkeypatch.setattr(Odd, "finds", finds)
+    monkeypatch.setattr(Odd, "fails", fails)
+    monkeypatch.setattr(plugin_failures, "_limit", plugin_failures.RateLimit(1000))
     gateway = await opened(house, engine)
     for request in (
         gateway.get("/v1/odd", OPERATOR),
@@ -199,4 +205,6 @@ async def test_a_protocol_that_has_a_form_of_its_own(
         reply = await gateway.ask(request)
         told = msgspec.json.decode(reply.body)
         assert reply.status >= 400
-        assert isinstance(told["fault"], str) if finds else isinstance(told["error"]["message"], str)
+        assert isinstance(told["error"]["message"] if fails else told["fault"], str)
+    failures = [each for each in caplog.messages if each == "The protocol 'odd' failed to tell an error"]
+    assert len(failures) == (1 if fails else 0)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from enginehouse.domain.errors import ContextLengthExceeded
+from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.protocols import ClientProtocol
 from enginehouse.telemetry.counted_answers import WholeChoice
-
-_log = logging.getLogger(__name__)
+from enginehouse.telemetry.plugin_failures import log_plugin_failure
 
 _ANTHROPIC_TYPES = {
     400: "invalid_request_error",
@@ -198,8 +197,8 @@ def form_of_protocol(path: str, protocol: ClientProtocol) -> StreamForm:
     def error(status: int, envelope: dict[str, Any]) -> object:
         try:
             return msgspec.Raw(protocol.error(status, envelope))
-        except Exception:
-            _log.exception("The protocol of %s failed to tell an error", path)
+        except BaseException as failure:
+            log_plugin_failure(PluginId("protocol", protocol.name), "failed to tell an error", failure)
             return form.error(status, envelope)
 
     return form._replace(error=error)
