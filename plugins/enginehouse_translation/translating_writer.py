@@ -271,7 +271,7 @@ class TranslatingWriter(PassingWriter):
                 break
             try:
                 pieces.append(self._event(translation, event.data, chunk[begin : event.end]))
-            except Exception as error:
+            except BaseException as error:
                 self._problem = known(error, self._protocol)
                 break
             begin = event.end
@@ -296,7 +296,7 @@ class TranslatingWriter(PassingWriter):
     def _error_event(self, translation: Translation, status: int, envelope: Envelope) -> bytes:
         try:
             return translation.error_event(status, envelope)
-        except Exception:
+        except BaseException:
             _log.exception("The protocol '%s' failed to tell an error", self._protocol.name)
             return b"event: error\ndata: %s\n\n" % msgspec.json.encode(envelope)
 
@@ -310,19 +310,19 @@ class TranslatingWriter(PassingWriter):
                 return status, self.translation.answer(_decoded(body))
             envelope = _envelope(status, body)
             return status, self._protocol.error(status, envelope)
-        except Exception as error:
+        except BaseException as error:
             problem = known(error, self._protocol)
         self._problem = problem.with_traceback(None)
         if envelope is None:
             status, envelope = problem.status, problem.envelope()
             try:
                 return status, self._protocol.error(status, envelope)
-            except Exception as error:
+            except BaseException as error:
                 known(error, self._protocol)
         return status, msgspec.json.encode(envelope)
 
 
-def known(error: Exception, protocol: Protocol) -> RequestError:
+def known(error: BaseException, protocol: Protocol) -> RequestError:
     """The error that clients get instead of ``error``, which is handled now; a fault of ``protocol`` is logged."""
     if isinstance(error, RequestError):
         return error
@@ -459,7 +459,7 @@ class WatchingWriter(PassingWriter):
             assert self.exchange is not None
             self.exchange.cancel(error)
             return False
-        except Exception as error:
+        except BaseException as error:
             known(error, self._protocol)
             self._answer = None
         return True
@@ -474,7 +474,7 @@ class WatchingWriter(PassingWriter):
         backend = "" if self.exchange is None else self.exchange.backend
         try:
             enough = bool(backend) and watch(backend, b"".join(held))
-        except Exception as error:
+        except BaseException as error:
             known(error, self._protocol)
             enough = True
         if enough or ended or full:

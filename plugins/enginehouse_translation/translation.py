@@ -85,7 +85,7 @@ class TranslatedExchange(OpenExchange):
             request = await awaited
             self._waiting = None
             self._begin(request, body, caller)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._waiting = None
             self._open_refused().cancel(known(error, self._protocol))
 
@@ -163,5 +163,5 @@ class TranslatedExchange(OpenExchange):
         gateway, path, name = self._gateway, self._opening.path, "" if caller is None else caller.name
         try:
             return read(ProtocolRequest(path, body, gateway.knows, name, backends, gateway.engine))
-        except Exception as error:
+        except BaseException as error:
             raise known(error, self._protocol) from None

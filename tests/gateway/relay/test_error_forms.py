@@ -208,3 +208,15 @@ async def test_a_protocol_that_has_a_form_of_its_own(
         assert isinstance(told["error"]["message"] if fails else told["fault"], str)
     failures = [each for each in caplog.messages if each == "The protocol 'odd' failed to tell an error"]
     assert len(failures) == (1 if fails else 0)
+
+
+async def test_a_protocol_that_exits_while_it_is_awaited(
+    house: OpenGateway, engine: StartEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def exits() -> Translation:
+        raise SystemExit
+
+    monkeypatch.setattr(Odd, "translate", lambda self, request: exits())
+    gateway = await opened(house, engine)
+    reply = await gateway.ask(gateway.post(b"{}", OPERATOR, path="/v1/odd"))
+    assert (reply.status, b"The protocol 'odd' failed" in reply.body) == (500, True)

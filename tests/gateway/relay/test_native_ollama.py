@@ -130,11 +130,21 @@ class Odd(NativeAnswer):
         vars(self).update(said)
 
     def read(self, piece: bytes, *, last: bool) -> None:
-        if not vars(self):
-            raise ZeroDivisionError
+        if error := vars(self).get("raises"):
+            raise error
 
 
-@pytest.mark.parametrize("answer", [Odd(), Odd(tokens="many"), Odd(error="no"), Odd(tokens=WRONG), object()])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Odd(raises=ZeroDivisionError),
+        Odd(raises=SystemExit),
+        Odd(tokens="many"),
+        Odd(error="no"),
+        Odd(tokens=WRONG),
+        object(),
+    ],
+)
 async def test_what_a_protocol_says_wrong_of_an_answer_hurts_nobody(
     house: OpenGateway,
     engine: StartEngine,
