@@ -151,8 +151,7 @@ class Engine:
         finally:
             if self.state is ReplicaState.PLACING and self._starting is None:
                 self._become(ReplicaState.STOPPED)
-            if self.launch.kept is not None:
-                await self.launch.give_up_place()
+            await self.launch.give_up_place()
 
     async def _look_ahead(self) -> None:
         self.errors.first_line = self.log.written

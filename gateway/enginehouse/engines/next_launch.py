@@ -26,7 +26,7 @@ class NextLaunch:
     """Has what the next engine of ``managed`` needs, and launches it. A failure is ``LoadFailed``, or the launcher's.
 
     ``line``: its launch line. ``gpus``: its ``CUDA_VISIBLE_DEVICES``, empty for none. ``cache``: what is kept of its
-    prefix cache while it does not run, if it ``keeps_cache``. ``kept``: a place that was found ahead.
+    prefix cache while it does not run, if it ``keeps_cache``.
     """
 
     def __init__(self, managed: ManagedReplica, launches: Launches, log: LogRing, errors: StartErrors) -> None:
@@ -36,7 +36,7 @@ class NextLaunch:
         self._launches = launches
         self._log = log
         self._errors = errors
-        self.kept: Place | None = None
+        self._kept: Place | None = None
         self.reconfigure(managed)
 
     def reconfigure(self, managed: ManagedReplica) -> None:
@@ -69,11 +69,11 @@ class NextLaunch:
                 raise self._errors.did_not_start(f"{why} ({how})" if how else why)
         elif why := await launches.no_room(self._needs):
             note(ReplicaState.PLACING, why)
-            self.kept = await self.find_place(note, why)
+            self._kept = await self.find_place(note, why)
 
     async def give_up_place(self) -> None:
         """Free a place that was found ahead and not used."""
-        place, self.kept = self.kept, None
+        place, self._kept = self._kept, None
         if place is not None:
             await self._launches.release(self._engine, place)
 
@@ -113,7 +113,7 @@ class NextLaunch:
 
     async def find_place(self, note: NotePhase, why: str = "") -> Place:
         """The place that is kept, else one for which the engine may have to wait; ``why`` it may."""
-        kept, self.kept = self.kept, None
+        kept, self._kept = self._kept, None
         if kept is not None:
             return kept
         timeout = self._managed.model.place_timeout
