@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.domain.replica import Candidate, Health, ReplicaState
+from enginehouse.domain.replica import Candidate, Health, ReplicaState, Snapshot
 from enginehouse.domain.request_facts import RequestFacts
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.interfaces.observers import RequestContents
@@ -94,6 +94,11 @@ class AsideJob(InferenceJob):
     @property
     def priority(self) -> int:
         return -1_000_000
+
+    def _snapshot(self) -> Snapshot:
+        found = super()._snapshot().models.items()  # it loads no model, also if it asks for one of several
+        rows = {model: tuple([each for each in row if _has_free_slot(each)]) for model, row in found}
+        return Snapshot({model: row for model, row in rows.items() if row})
 
 
 class _NobodyReads(ResponseWriter):

@@ -8,6 +8,7 @@ import pytest
 
 from tests.gateway.relay.conftest import engine as engine
 from tests.gateway.relay.conftest import house as house
+from tests.gateway.relay.conftest import launched as launched
 from tests.gateway.relay.conftest import pytest_generate_tests as pytest_generate_tests
 from tests.gateway.relay.conftest import registry as registry
 from tests.gateway.relay.conftest import served_by as served_by

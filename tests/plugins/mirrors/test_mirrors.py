@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from enginehouse import ReplicaState
+from tests.support.launched_engine import Launch
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway
 from tests.support.stream_events import event
@@ -147,3 +149,25 @@ async def test_an_alias_may_be_what_is_copied_and_where_it_goes(mirroring: OpenG
     await gateway.quiet()
     assert [call.body for call in new.calls] == [b'{"model":"m-new"}']
     assert (await comparison(gateway))["same"] == 1
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/chat"])
+async def test_a_copy_loads_no_model_of_an_alias(
+    mirroring: OpenGateway, engine: StartEngine, launched: Launch, path: str
+) -> None:
+    cold, real, new = await engine(), await engine(), await engine()
+    gateway = await mirroring(
+        cold,
+        backends={"b": {"url": real.url, "models": ["x"]}, "c": {"url": new.url, "models": ["m-new"]}},
+        routing={"mirrors": {"x": {"to": "pair"}}, "aliases": {"pair": ["m", "m-new"]}},
+        models={"m": {}, "x": {"endpoints": []}, "m-new": {"endpoints": []}},
+    )
+    managed = launched(gateway, "a")
+    gateway.fleet.set_state("m@a", ReplicaState.STOPPED)
+    answer = b'{"choices": [{"message": {"content": "Hi"}}]}'
+    real.says(answer)
+    new.says(answer)
+    assert (await gateway.ask(gateway.post({"model": "x", "messages": []}, path=path))).status == 200
+    await gateway.until(lambda: bool(new.calls or managed.starts))
+    assert (len(new.calls), managed.starts) == (1, 0)
+    await gateway.quiet()
