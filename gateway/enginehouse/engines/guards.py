@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, cast
 
@@ -50,15 +50,26 @@ class _GuardedLauncher(CheckedPlugin):
     def __init__(self, plugin: PluginId, launcher: Launcher) -> None:
         super().__init__(plugin, launcher, _OF_LAUNCHERS)
 
-    async def launch(self, name: str, line: LaunchLine, output: EngineOutput) -> _GuardedProcess:
-        process = await ask(self._plugin, Launcher.launch, self.unguarded.launch, name, line, output)
-        return _GuardedProcess(self._plugin, process)
+    async def launch(self, name: str, line: LaunchLine, output: EngineOutput) -> _GuardedProcess | None:
+        return await self._guarded(Launcher.launch, self.unguarded.launch, name, line, output)
 
     async def adopt(
         self, name: str, line: LaunchLine, handle: Mapping[str, Any], output: EngineOutput
     ) -> _GuardedProcess | None:
-        process = await ask(self._plugin, Launcher.adopt, self.unguarded.adopt, name, line, handle, output)
-        return None if process is None else _GuardedProcess(self._plugin, process)
+        return await self._guarded(Launcher.adopt, self.unguarded.adopt, name, line, handle, output)
+
+    async def _guarded(
+        self, declared: Callable[..., Any], method: Callable[..., Any], *arguments: object
+    ) -> _GuardedProcess | None:
+        """The process that ``method`` returns. One that cannot be recorded is stopped: nobody would find it again."""
+        process = await ask(self._plugin, _anything, method, *arguments)
+        try:
+            await ask(self._plugin, declared, lambda: process)
+            return None if process is None else _GuardedProcess(self._plugin, process)
+        except EnginehouseError:
+            if isinstance(process, EngineProcess):  # else there is nothing to stop
+                await _give_up(self._plugin, process)
+            raise
 
 
 class _GuardedProcess(CheckedPlugin):
@@ -77,10 +88,19 @@ class _GuardedProcess(CheckedPlugin):
         try:
             how: Exit | int | None = await ask(self._plugin, _exited, self.unguarded.exited)
         except EnginehouseError:  # logged already
-            with suppress(EnginehouseError):
-                await self.stop(_KILL_S)
+            await _give_up(self._plugin, self.unguarded)
             return Exit()
         return how if isinstance(how, Exit) else Exit(status=how)
+
+
+async def _give_up(plugin: PluginId, process: EngineProcess) -> None:
+    """Stop a process that cannot be supervised. A failure is logged."""
+    with suppress(EnginehouseError):
+        await ask(plugin, EngineProcess.stop, process.stop, _KILL_S)
+
+
+async def _anything() -> object:
+    """Declares that every answer will do."""
 
 
 async def _exited() -> Exit | int | None:

@@ -101,6 +101,26 @@ async def test_a_handle_can_be_recorded(handle: Any) -> None:
     process.handle = handle
     with pytest.raises(PluginFailed, match="launcher 'acme'"):
         await launched(process)
+    assert process.stops == [5], "nobody else would stop it"
+
+
+@pytest.mark.parametrize("failure", [None, *FAILURES], ids=lambda failure: type(failure).__name__)
+async def test_a_process_whose_address_cannot_be_read_is_stopped(failure: BaseException | None) -> None:
+    class Nowhere(FakeProcess):
+        def __init__(self) -> None:
+            super().__init__("http://127.0.0.1:1")
+            del self.address
+
+        async def stop(self, timeout: float) -> None:
+            await super().stop(timeout)
+            if failure is not None:
+                raise failure
+
+    process = Nowhere()
+    for work in (launched(process), guarded(Gives(process)).adopt("a", LINE, {}, LogRing())):
+        with pytest.raises(PluginFailed, match="failed with AttributeError"):
+            await asyncio.ensure_future(work)
+    assert process.stops == [5, 5]
 
 
 async def test_no_engine_to_adopt() -> None:
