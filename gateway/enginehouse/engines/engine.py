@@ -281,9 +281,13 @@ class Engine:
             self.launches.tasks.start(self._rested(run, end))
 
     def sleep_again(self) -> None:
-        """Begin to put an engine to sleep that is to sleep, but that another gateway, which has gone, has woken."""
+        """Begin to put an engine to sleep that is to sleep, but that another gateway, which has gone, has woken.
+
+        Stop it if its model may not sleep any more.
+        """
         if (run := self.run) is not None and self.is_asleep:
-            self.launches.tasks.start(self._rested(run, self._sleep_or_stop(run, "sleep")))
+            end = self._sleep_or_stop(run, "sleep" if self.may_sleep else "stop")
+            self.launches.tasks.start(self._rested(run, end))
 
     async def _rested(self, run: EngineRun, end: asyncio.Future[None]) -> None:
         await end

@@ -6,10 +6,12 @@ import asyncio
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from enginehouse import ReplicaState
 from enginehouse.app import Gateway
+from enginehouse.app.config_change import ConfigChange
 from enginehouse.config.schema import Config, HostSettings, ModelSettings
 from enginehouse.domain.errors import LoadFailed
 from enginehouse.engines.state_file import EngineRecord, Sleepers, StateFile
@@ -92,6 +94,16 @@ class Upgrade:
         await self.old.engines.load("m")
         self.launcher.running = {process.address: process for process in self.launcher.launched}
 
+    def forbid_sleep(self) -> None:
+        """Change the configuration of the first one, so that ``m`` may not sleep any more."""
+        current, models = self.old.current, self.old.config.models
+        model = msgspec.structs.replace(models["m"], idle="stop")
+        config = msgspec.structs.replace(self.old.config, models={**models, "m": model})
+        change = ConfigChange(current, current.joined.joined_to(config))
+        change.work_out()
+        change.complete()
+        current.put_in_force(change)
+
     async def take_over(self) -> Gateway:
         new = self._gateway(StateFile(self.folder, os.dup(await self.old.pause())), self.drained)
         await new.start()
@@ -125,6 +137,21 @@ async def test_an_engine_that_a_gateway_has_woken_which_failed_to_take_over_slee
     assert Sleepers(tmp_path).names == {"m"}
     await upgrade.old.engines.load("m")
     assert upgrade.driver.asked == ["sleep", "wake", "sleep", "wake"]
+    await upgrade.close()
+
+
+async def test_an_engine_that_may_no_longer_sleep_is_stopped_if_a_gateway_has_woken_it_which_failed_to_take_over(
+    tmp_path: Path,
+) -> None:
+    upgrade = Upgrade(tmp_path)
+    await upgrade.open()
+    upgrade.old.engines.rest("m")
+    await until(lambda: state_of(upgrade.old) is ReplicaState.SLEEPING)
+    upgrade.forbid_sleep()
+    await upgrade.fail(await upgrade.take_over())
+    await until(lambda: state_of(upgrade.old) is ReplicaState.STOPPED)
+    assert upgrade.driver.asked == ["sleep", "wake"]
+    assert len(upgrade.launcher.launched[0].stops) == 1
     await upgrade.close()
 
 
