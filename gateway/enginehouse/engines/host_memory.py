@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
-from enginehouse.domain.replica import ReplicaState
 from enginehouse.interfaces.swappers import HostFacts
 
 
@@ -22,11 +21,11 @@ class HostMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Of each replica: declared, else measured, else estimated from its files. Unknown ones are left out."""
 
 
-def host_memory(facts: HostFacts, running: Mapping[str, ReplicaState]) -> HostMemory:
+def host_memory(facts: HostFacts, running: Collection[str]) -> HostMemory:
     """The memory of the host with these ``facts``, whose replicas ``running`` are neither stopped nor failed."""
     declared = {name: each.memory for name, each in facts.replicas.items() if each.memory is not None}
     known = {**facts.estimated, **facts.measured, **declared}
     sizes = {name: known[name] for name in facts.replicas if name in known}
-    asleep, states = facts.asleep, running.items()
-    used = sum((asleep if state is ReplicaState.SLEEPING else sizes).get(name, 0) for name, state in states)
+    held = {**sizes, **facts.asleep}
+    used = sum(held.get(name, 0) for name in running)
     return HostMemory(host=facts.name, budget=facts.memory, used=used, replicas=sizes)

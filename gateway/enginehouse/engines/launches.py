@@ -105,8 +105,8 @@ class LearnedFacts(NamedTuple):
     """What engines have shown, by replica. They are live.
 
     ``measured``: the most bytes seen with the launch line of now, on the GPUs or, if it has nothing there, in main
-    memory. ``asleep``: the bytes that each sleeping one has kept. ``reported``: how many requests each engine says that
-    it serves at once.
+    memory. ``asleep``: the bytes that each sleeping one has kept, if at most half of those. ``reported``: how many
+    requests each engine says that it serves at once.
     """
 
     measured: dict[str, int]

@@ -76,11 +76,13 @@ class MeasuredFacts:
                 self._footprints.put(footprint, memory)
 
     def note_asleep(self, memory: int) -> bool:
-        """Take the ``memory`` of a sleeping engine. Whether it has freed half of it at least."""
+        """Take the ``memory`` of a sleeping engine if it has freed half of it at least. Whether it has."""
         replica = self._managed.replica
-        self._learned.asleep[replica] = memory
         before = self._learned.measured.get(replica)
-        return before is not None and memory <= before / 2
+        if before is None or memory > before / 2:
+            return False
+        self._learned.asleep[replica] = memory
+        return True
 
     def _footprint(self) -> str:
         """The name under which the memory of an engine with this launch line is known; empty if it has none."""

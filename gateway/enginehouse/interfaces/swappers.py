@@ -34,7 +34,8 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     measured: Mapping[str, int] = {}
     """The most bytes measured for each replica. Live: it changes while the gateway runs."""
     asleep: Mapping[str, int] = {}
-    """The measured bytes that each sleeping replica still holds. Live: it changes while the gateway runs."""
+    """The measured bytes that each sleeping replica still holds. One that holds more than half of its bytes is not
+    here, and counts as awake. Live: it changes while the gateway runs."""
     estimated: Mapping[str, int] = {}
     """An estimate of each replica's bytes, from its files. Live: it changes while the gateway runs."""
     reported: Mapping[str, int] = {}

@@ -176,6 +176,23 @@ async def test_an_engine_that_is_woken_while_its_sleep_is_measured_is_as_large_a
     await engines.close()
 
 
+@pytest.mark.parametrize(("kept", "asleep"), [(2500, {"a@a": 2500}), (2501, {})])
+async def test_an_idle_engine_that_keeps_its_memory_sleeps_but_counts_as_large_as_awake(
+    kept: int, asleep: dict[str, int], host: GpuHost
+) -> None:
+    host.driver.sleeps = True
+    host.models["a"] = ModelSettings(command="engine", idle="sleep")
+    engines = host.gateway()
+    await engines.gpus.refresh()
+    host.holds(5000)
+    await engines.start("a@a")
+    host.holds(kept)
+    engines.rest(["a@a"])
+    await until(lambda: engines.exited)
+    assert (engines.states()["a@a"], engines.asleep, engines.measured) == (SLEEPING, asleep, {"a@a": 5000})
+    await engines.close()
+
+
 @pytest.mark.parametrize("kept", [3000, 5000])
 async def test_an_evicted_engine_that_keeps_its_memory_is_stopped(kept: int, host: GpuHost) -> None:
     """As vLLM does on a CPU: it sleeps and frees nothing."""

@@ -65,20 +65,22 @@ def test_a_load_has_the_progress_of_the_last_one(wake_s: float, progress: float 
 
 
 def test_memory_is_declared_else_measured_else_estimated() -> None:
-    hosted = {name: HostedReplica(replica=name, model=name) for name in ("measured", "estimated", "unknown", "asleep")}
+    names = ("measured", "estimated", "unknown", "asleep", "kept")
+    hosted = {name: HostedReplica(replica=name, model=name) for name in names}
     hosted["declared"] = HostedReplica(replica="declared", model="declared", memory=5)
     facts = HostFacts(
         name="h",
         memory=100,
         replicas=hosted,
-        measured={"declared": 9, "measured": 7, "asleep": 50},
+        measured={"declared": 9, "measured": 7, "asleep": 50, "kept": 20},
         asleep={"asleep": 1},
         estimated={"measured": 3, "estimated": 2},
     )
     running = {"declared": ReplicaState.READY, "asleep": ReplicaState.SLEEPING, "unknown": ReplicaState.READY}
+    running["kept"] = ReplicaState.SLEEPING
     memory = host_memory(facts, running)
-    assert memory.replicas == {"declared": 5, "measured": 7, "estimated": 2, "asleep": 50}
-    assert (memory.used, memory.budget) == (6, 100)
+    assert memory.replicas == {"declared": 5, "measured": 7, "estimated": 2, "asleep": 50, "kept": 20}
+    assert (memory.used, memory.budget) == (26, 100)
 
 
 @pytest.fixture
