@@ -171,7 +171,8 @@ class Gateway:
         self.path.follow_caches()
         self.reloader.open()
         started = asyncio.ensure_future(self.services.start())
-        self.engines.preload()
+        # after a take-over, what runs is in use: it goes on
+        self.engines.preload(makes_room=self._drained is None)
         self._settling = asyncio.ensure_future(self._settle(first_round, started))
 
     async def probed(self) -> None:

@@ -200,7 +200,7 @@ class ModelSettings(CapabilitySettings, frozen=True):
     preload: Annotated[
         bool | Literal["again"],
         about(
-            "load all its `replicas` when the gateway starts; "
+            "load all its `replicas` when the gateway starts; in an upgrade only those for which nothing has to stop; "
             '`"again"`: also when the `ttl` of another model has left the host empty'
         ),
     ] = False

@@ -191,6 +191,18 @@ class Host(EngineControl, EngineListener):
         for replica in replicas:
             self._launches.tasks.start(preload(self.queue, replica))
 
+    def fitting(self, replicas: Iterable[str]) -> Sequence[str]:
+        """Those of ``replicas`` that can be loaded beside what runs, and beside those before them."""
+        before = self.queue.least_recently_used()
+        running = [*before]
+        for replica in replicas:
+            evict: Sequence[str] = ()
+            with suppress(RequestError):  # its load will fail with that
+                evict = self.swapper.eviction_for(replica, running)
+            if not evict and replica not in running:
+                running.append(replica)
+        return running[len(before) :]
+
     def discover(self, backend: str, served: Sequence[ServedModel]) -> None:
         """Take the models that a server elsewhere lists, and begin to preload new ones."""
         if self.servers.discover(backend, served):

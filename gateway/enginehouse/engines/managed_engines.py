@@ -116,12 +116,16 @@ class ManagedEngines:
         finally:
             self.ownership.resume()
 
-    def preload(self, models: Sequence[str] | None = None) -> None:
-        """Begin to preload those of ``models``, by default of all, that are to be preloaded."""
-        for model in self.models if models is None else models:
-            if (settings := self._context.config.models.get(model)) is not None and settings.preload:
-                for host in self._hosts.values():
-                    host.preload(host.of_model(model))
+    def preload(self, models: Sequence[str] | None = None, *, makes_room: bool = True) -> None:
+        """Begin to preload those of ``models``, by default of all, that are to be preloaded.
+
+        Unless it ``makes_room``, only those for which nothing has to stop.
+        """
+        settings = self._context.config.models
+        wanted = [m for m in (self.models if models is None else models) if m in settings and settings[m].preload]
+        for host in self._hosts.values():
+            replicas = [replica for model in wanted for replica in host.of_model(model)]
+            host.preload(replicas if makes_room else host.fitting(replicas))
 
     def keep_with(self, make: MakeKeeper) -> None:
         """Have the prefix caches of launched engines kept from now on."""

@@ -12,6 +12,7 @@ import pytest
 from enginehouse import ReplicaState
 from enginehouse.app import Gateway
 from enginehouse.app.config_change import ConfigChange
+from enginehouse.config.scheduling import SchedulingSettings
 from enginehouse.config.schema import Config, HostSettings, ModelSettings
 from enginehouse.domain.errors import LoadFailed
 from enginehouse.engines.state_file import EngineRecord, Sleepers, StateFile
@@ -71,11 +72,15 @@ async def test_what_a_gateway_has_launched_that_failed_to_take_over_is_stopped_b
 class Upgrade:
     """A gateway with the model ``m``, whose engine can sleep, and another one that takes over from it.
 
-    Both have another model ``n``, for which ``m`` must make room. ``drained``: when the first one has ended.
+    Both have another model ``n``, for which ``m`` must make room by the swapper ``group``. ``preload``: that of ``n``
+    in gateways made from now on. ``drained``: when the first one has ended.
     """
 
-    def __init__(self, folder: Path) -> None:
+    preload = False
+
+    def __init__(self, folder: Path, swapper: str = "group") -> None:
         self.folder, self.launcher, self.driver = folder, FakeLauncher(), ScriptedDriver()
+        self.scheduling = SchedulingSettings(swapper=swapper)
         self.driver.sleeps = self.driver.wakes = True
         self.old = self._gateway(StateFile(folder))
         self.drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -84,8 +89,9 @@ class Upgrade:
         registry = registry_with("launcher", "given", lambda: self.launcher, instead_of="sglang")
         registry.add([of_acme("driver", "scripted", lambda: self.driver)])
         model = ModelSettings(driver="scripted", command="engine", host=["rack"], idle="sleep")
-        models = {"m": model, "n": ModelSettings(driver="scripted", command="engine", host=["rack"])}
-        gateway = Gateway(Config(hosts={"rack": HostSettings(launcher="given")}, models=models), registry)
+        other = ModelSettings(driver="scripted", command="engine", host=["rack"], preload=self.preload)
+        models, hosts = {"m": model, "n": other}, {"rack": HostSettings(launcher="given")}
+        gateway = Gateway(Config(hosts=hosts, models=models, scheduling=self.scheduling), registry)
         gateway.build_hosts(state_file, drained)
         return gateway
 
@@ -260,6 +266,24 @@ async def test_a_sleeping_model_that_is_unloaded_while_another_one_makes_room_fo
     await until(lambda: not engines.running())
     await settled(lambda: len(launched))
     assert len(launched) == 2
+    await upgrade.old.stop()
+
+
+@pytest.mark.parametrize(("swapper", "launched"), [("group", 1), ("memory", 2)])
+async def test_a_gateway_that_takes_over_preloads_only_what_needs_no_room(
+    swapper: str, launched: int, tmp_path: Path
+) -> None:
+    """The host has no budget, so the swapper ``memory`` stops nothing."""
+    upgrade = Upgrade(tmp_path, swapper)
+    await upgrade.open()
+    upgrade.preload = True
+    new = await upgrade.take_over()
+    upgrade.old.give_up()
+    upgrade.drained.set_result(None)
+    await until(lambda: len(upgrade.launcher.launched) == launched)
+    await settled(lambda: state_of(new))
+    assert state_of(new) is ReplicaState.READY
+    await new.stop()
     await upgrade.old.stop()
 
 
