@@ -67,7 +67,7 @@ async def launched(gateway: ServedGateway, evicts: bool) -> Walk:
     return walk
 
 
-@pytest.mark.parametrize(("evicts", "most_files", "most_calls"), [(False, 39, 251), (True, 41, 351)])
+@pytest.mark.parametrize(("evicts", "most_files", "most_calls"), [(False, 39, 256), (True, 41, 359)])
 async def test_a_launch_reads_no_configuration_and_stays_short(
     tmp_path: Path, evicts: bool, most_files: int, most_calls: int
 ) -> None:

@@ -6,9 +6,11 @@ import gzip
 import json
 import zlib
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 import pytest
+from starlette.routing import compile_path
 
 from enginehouse.http.admission import FORM_PATHS, INFERENCE_PATHS
 from enginehouse.http.relayed_paths import ENGINE_PAGES
@@ -99,11 +101,16 @@ async def opened(house: OpenGateway, served: ScriptedEngine) -> ServedGateway:
     )
 
 
-async def check_methods(gateway: ServedGateway, path: str, own: set[str]) -> None:
-    """All methods but its ``own`` are refused at ``path``, and pages of other origins may ask which there are."""
+async def check_methods(
+    gateway: ServedGateway, path: str, own: set[str], of_pages: AbstractSet[str] = frozenset()
+) -> None:
+    """All methods but its ``own`` are refused at ``path``, and pages of other origins may ask which there are.
+
+    ``of_pages``: those of pages that have the path too, such as one of a response with the name.
+    """
     if "GET" in own:
         own = own | {"HEAD"}
-    for method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} - own:
+    for method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} - own - of_pages:
         reply = await gateway.ask(gateway.get(path, KEY, CLOSE, method=method))
         assert reply.status == 405, method
         assert {*(reply.header("allow") or "").split(", ")} == own, method
@@ -135,7 +142,9 @@ async def test_every_path_of_engines_has_the_same_checks(house: OpenGateway, eng
         assert "error" in json.loads(reply.body), name
         assert bool(reply.header("retry-after")) == (reply.status == 429), name
     assert found == {name: case.status for name, case in refused.items()}
-    await check_methods(gateway, path, {"POST", *(("GET",) if path in ENGINE_PAGES else ())})
+    methods = [method for each in PROTOCOLS for method, page in each.pages if compile_path(page)[0].match(path)]
+    of_pages = {*methods, *(("HEAD",) if "GET" in methods else ())}
+    await check_methods(gateway, path, {"POST", *(("GET",) if path in ENGINE_PAGES else ())}, of_pages)
 
 
 @pytest.mark.parametrize("path", sorted({path for _, path in OWN_PAGES}))
