@@ -120,9 +120,6 @@ def test_what_is_no_count_counts_nothing(count: object) -> None:
     assert answer.tokens == Tokens(0, 7)
 
 
-WRONG: Any = Tokens("1", 2)  # type: ignore[arg-type]
-
-
 class Odd(NativeAnswer):
     """Says nonsense, or fails."""
 
@@ -134,6 +131,13 @@ class Odd(NativeAnswer):
             raise error
 
 
+class OfTexts(NativeAnswer):
+    """Counts with texts, which compiled ``Tokens`` do not take."""
+
+    def read(self, piece: bytes, *, last: bool) -> None:
+        self.tokens = Tokens("1", 2)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -141,7 +145,7 @@ class Odd(NativeAnswer):
         Odd(raises=SystemExit),
         Odd(tokens="many"),
         Odd(error="no"),
-        Odd(tokens=WRONG),
+        OfTexts(),
         object(),
     ],
 )
