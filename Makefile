@@ -24,7 +24,7 @@ test: $(STAMP)  ## run the tests, in two processes for each core and one more: m
 	$(PYTEST)
 
 long: $(STAMP)  ## run the tests that compute for long: seeds with faults, simulations of the docs, contrib/
-	$(PYTEST) -m long
+	$(PYTEST) -m "long and not slow"
 
 slow: $(STAMP)  ## run the tests that take minutes
 	$(BIN)/python -m pytest -m slow
