@@ -270,7 +270,7 @@ class InterceptedExchange(OpenExchange):
             return
         request, self._request = self._request, _NO_REQUEST  # not kept: it may have the texts of its prompt
         try:
-            stages = () if self._loads else self._interceptors.stages(request)  # nobody gets the answer to a load
+            stages = () if self._loads else self._interceptors.stages(request)  # filters see no answer to a load
         except RequestError as error:
             self._refuse(error)
         else:

@@ -166,7 +166,7 @@ def _without_effect(config: Configured) -> Iterator[str]:
     if not _may_load(config):
         told |= dict.fromkeys(_LOAD_KEYS, f"{_NO_LAUNCH}, and no backend loads models itself")
     for name, model in config.table("models").items():
-        # who starts the engines of such a model is told how many are wanted
+        # a scaler may use a range of replicas: it tells others how many engines to start
         sized = () if isinstance(model.replicas, int) else ("replicas", "pin")
         for key, reason in () if model.launches else told.items():
             if key not in sized and getattr(model, key) != getattr(ModelSettings(), key):

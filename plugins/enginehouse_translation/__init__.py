@@ -3,7 +3,8 @@
 ::
 
     translation          the middleware: requests in protocols that their engines may not speak
-    translating_writer   writes an answer in its client's protocol, in turns with other streams, or shows it to one
+    translating_writer   writes an answer in its client's protocol, in turns with other streams
+    watching_writer      shows a protocol the answer of an engine that speaks it itself
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from enginehouse.continuers import read_events
 from enginehouse.errors import PluginFailed, UpstreamError
 from enginehouse.middleware import (
     PING,
-    BatchedTransport,
     EngineMemory,
     HeldAnswer,
     OpenExchange,
@@ -25,11 +24,9 @@ from enginehouse.middleware import (
     end_behind,
     lines_without,
     message_of,
-    shown,
     status_of,
 )
-from enginehouse.requests import Tokens
-from enginehouse_kit.protocols import Envelope, Native, NativeAnswer, Protocol, Translation
+from enginehouse_kit.protocols import Envelope, Protocol, Translation
 
 _log = logging.getLogger(__name__)
 
@@ -46,8 +43,6 @@ _MOST_WAITING: Final = 65536
 _object = msgspec.json.Decoder(dict[str, Any]).decode
 _TURNS_AT_ONCE: Final = 4
 """Turns in each iteration of the loop; one takes 1 to 2 ms."""
-_MOST_WATCHED: Final = 1 << 20
-"""Bytes of the beginning of an answer that a protocol sees."""
 
 
 class TranslatingWriter(PassingWriter):
@@ -60,8 +55,8 @@ class TranslatingWriter(PassingWriter):
 
     ``_held``: what has come of an answer that is not a stream, unless ``_dropped`` says why it is not held.
     ``_waiting``: events that wait for a turn, from ``_place`` on. ``_joined``: it waits for one. ``_ends``: the last
-    piece is among them. ``_holds``: the engine is paused because of them. ``_over``: the stream has
-    had its last event, or an error: nothing follows.
+    piece is among them. ``_holds``: the engine is paused because of them. ``_over``: the stream has had its
+    last event, or an error: nothing follows.
     """
 
     __slots__ = (
@@ -363,15 +358,6 @@ def _error_fields(status: int, error: object) -> dict[str, Any]:
     return {"type": type, "param": None, "code": None, **fields, "message": message_of(fields.get("message") or fields)}
 
 
-def _check(answer: NativeAnswer) -> None:
-    """Raises ``TypeError`` if an answer that was read says nonsense."""
-    tokens: object = answer.tokens
-    error: object = answer.error
-    counts = isinstance(tokens, Tokens) and type(tokens.input) is type(tokens.output) is int
-    if not (counts or tokens is None) or not (error is None or isinstance(error, RequestError)):
-        raise TypeError(f"an answer must have Tokens and a RequestError, or None, got {shown(tokens)}, {shown(error)}")
-
-
 class TranslationTurns:
     """Gives streams with a lot to translate their turns, a few in each iteration of the loop.
 
@@ -396,86 +382,3 @@ class TranslationTurns:
             self.join(self._waiting.popleft())
         if stream.take_turn():
             self.join(stream)
-
-
-class WatchingWriter(PassingWriter):
-    """Passes the answer to a ``native`` request on, and shows it to the protocol before the client has it.
-
-    ``exchange``: whose answer it is.
-    """
-
-    __slots__ = ("_answer", "_held", "_protocol", "_size", "_streams", "_watch", "exchange")
-
-    def __init__(self, writer: ResponseWriter, native: Native, protocol: Protocol) -> None:
-        super().__init__(writer)
-        self._watch = native.watch
-        self._answer = native.answer
-        self._protocol = protocol
-        self._held: list[bytes] = []
-        self._size = 0
-        self._streams = False
-        self.exchange: OpenExchange | None = None
-
-    def start(self, status: int, lines: bytes, length: int | None) -> None:
-        self._streams = b"content-type: text/event-stream" in lines.lower()
-        if status >= 300:
-            self._watch = self._answer = None
-        self._writer.start(status, lines, length)
-
-    def write(self, chunk: bytes) -> None:
-        if self._watch is not None:
-            self._see(self._watch, chunk, ended=False)
-        if self._is_whole(chunk, last=False):
-            self._writer.write(chunk)
-
-    def chunks_to(self) -> BatchedTransport | None:
-        """Rare events come to ``write`` nevertheless: the first ones of a response are such."""
-        return self._writer.chunks_to() if self._answer is None else None
-
-    def finish(self, chunk: bytes) -> None:
-        if self._watch is not None:
-            self._see(self._watch, chunk, ended=True)
-        if self._is_whole(chunk, last=True):
-            self._writer.finish(chunk)
-
-    def settle(self, then: Callable[[RequestError | None], None]) -> None:
-        if self._answer is not None and self._answer.error is not None:
-            then(self._answer.error)
-        else:
-            super().settle(then)
-
-    def counted(self) -> Tokens | None:
-        return super().counted() if self._answer is None else self._answer.tokens
-
-    def _is_whole(self, chunk: bytes, *, last: bool) -> bool:
-        """Whether an answer is whole as far as it has come. If it is not, its request ends."""
-        if self._answer is None:
-            return True
-        try:
-            self._answer.read(chunk, last=last)
-            if last:
-                _check(self._answer)
-        except RequestError as error:
-            assert self.exchange is not None
-            self.exchange.cancel(error)
-            return False
-        except BaseException as error:
-            known(error, self._protocol)
-            self._answer = None
-        return True
-
-    def _see(self, watch: Callable[[str, bytes], bool], chunk: bytes, *, ended: bool) -> None:
-        self._size += len(chunk)
-        self._held.append(chunk)
-        full = self._size > _MOST_WATCHED
-        if not (self._streams or ended or full):
-            return
-        held, self._held = self._held, []
-        backend = "" if self.exchange is None else self.exchange.backend
-        try:
-            enough = bool(backend) and watch(backend, b"".join(held))
-        except BaseException as error:
-            known(error, self._protocol)
-            enough = True
-        if enough or ended or full:
-            self._watch = None

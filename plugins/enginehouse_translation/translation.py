@@ -10,7 +10,8 @@ from enginehouse import InvalidRequest, Middleware, RequestError
 from enginehouse.callers import AdmittedCaller
 from enginehouse.middleware import MiddlewareFacts, OpenExchange, Opening, ResponseWriter, model_named, plain_json
 from enginehouse_kit.protocols import Forwarded, Native, Protocol, ProtocolRequest, Translation
-from enginehouse_translation.translating_writer import TranslatingWriter, TranslationTurns, WatchingWriter, known
+from enginehouse_translation.translating_writer import TranslatingWriter, TranslationTurns, known
+from enginehouse_translation.watching_writer import WatchingWriter
 
 T = TypeVar("T")
 

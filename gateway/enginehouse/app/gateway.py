@@ -171,7 +171,7 @@ class Gateway:
         self.path.follow_caches()
         self.reloader.open()
         started = asyncio.ensure_future(self.services.start())
-        # after a take-over, what runs is in use: it goes on
+        # a take-over stops no engine: clients of the earlier gateway use them
         self.engines.preload(makes_room=self._drained is None)
         self._settling = asyncio.ensure_future(self._settle(first_round, started))
 

@@ -255,7 +255,7 @@ class Engine:
     async def freed(self) -> None:
         """Return when no earlier gateway uses the engine any more, or when it has exited."""
         if (run := self.run) is not None and run.is_shared:
-            _log.info("%s goes on until the earlier gateway no longer uses it", self.name)
+            _log.info("%s is kept until the earlier gateway no longer uses it", self.name)
             await run.freed()
 
     async def evict(self) -> None:

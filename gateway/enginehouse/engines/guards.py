@@ -61,7 +61,7 @@ class _GuardedLauncher(CheckedPlugin):
     async def _guarded(
         self, declared: Callable[..., Any], method: Callable[..., Any], *arguments: object
     ) -> _GuardedProcess | None:
-        """The process that ``method`` returns. One that cannot be recorded is stopped: nobody would find it again."""
+        """The process that ``method`` returns. It is stopped if it cannot be recorded: nobody would find it again."""
         process = await ask(self._plugin, _anything, method, *arguments)
         try:
             await ask(self._plugin, declared, lambda: process)

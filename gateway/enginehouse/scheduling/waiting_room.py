@@ -314,10 +314,11 @@ class WaitingRoom(Observer):
         """Count the requests of ``model`` in its backlogs of now: a queue may have come, gone or changed its host."""
         now, requests = self._backlogs_now(model), self.models.get(model, 0)
         if requests and (before := self._backlogs[model]) != now:
+            gone, new = before - now, now - before
             for _ in range(requests):
-                for each in before - now:
+                for each in gone:
                     each.take()
-                for each in now - before:
+                for each in new:
                     each.add()
             self._backlogs[model] = now
         return now

@@ -45,7 +45,7 @@ class Messages(Protocol):
         return MessageTranslation(body.model, chat_fields(body))
 
     def native(self, request: ProtocolRequest) -> Native:
-        """Nobody knows which engine has a thread, and most engines would lose it without a word."""
+        """Refuse threads: the gateway does not know which engine has one, and most engines ignore the field."""
         if b'"thread"' in request.body:
             with suppress(ValueError, RecursionError):  # the engine refuses such a body
                 check_thread(_threaded(request.body).thread)

@@ -11,7 +11,8 @@ from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.response_writer import ResponseWriter
 from enginehouse_kit.protocols import Envelope, Native, ProtocolRequest, Translation
 from enginehouse_protocols.messages.protocol import Messages
-from enginehouse_translation.translating_writer import TranslatingWriter, TranslationTurns, WatchingWriter
+from enginehouse_translation.translating_writer import TranslatingWriter, TranslationTurns
+from enginehouse_translation.watching_writer import WatchingWriter
 
 BODY = b'{"model": "m", "max_tokens": 9, "stream": true, "messages": [{"role": "user", "content": "hi"}]}'
 ODD = b'data: {"choices": [{"delta": {"content": 5}}]}\n\n'
